@@ -69,7 +69,7 @@ class CryptographyIssuer:
 
     def describe(self, pem: bytes) -> tuple[Known, ...]:
         """See `Issuer.describe`."""
-        return tuple(_known(one) for one in x509.load_pem_x509_certificates(pem))
+        return tuple(_known(certificate) for certificate in x509.load_pem_x509_certificates(pem))
 
     def fits(self, pair: Pair) -> bool:
         """See `Issuer.fits`."""
@@ -151,33 +151,33 @@ def _known(cert: x509.Certificate) -> Known:
 def _key_id(cert: x509.Certificate) -> str:
     """Return the subject key identifier, or a hash of the key where there is none."""
     try:
-        found = cert.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+        extension = cert.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
     except x509.ExtensionNotFound:
         form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
         return hashlib.sha256(cert.public_key().public_bytes(*form)).hexdigest()
-    return found.value.digest.hex()
+    return extension.value.digest.hex()
 
 
 def _issuer_key_id(cert: x509.Certificate) -> str:
     try:
-        found = cert.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier)
+        extension = cert.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier)
     except x509.ExtensionNotFound:
         return ""
-    identifier = found.value.key_identifier
+    identifier = extension.value.key_identifier
     return identifier.hex() if identifier is not None else ""
 
 
 def _names(cert: x509.Certificate) -> tuple[str, ...]:
     try:
-        found = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return ()
     addresses: list[IPv4Address | IPv6Address] = [
         one
-        for one in found.get_values_for_type(x509.IPAddress)
+        for one in names.get_values_for_type(x509.IPAddress)
         if isinstance(one, IPv4Address | IPv6Address)
     ]
-    return tuple(sorted([*found.get_values_for_type(x509.DNSName), *map(str, addresses)]))
+    return tuple(sorted([*names.get_values_for_type(x509.DNSName), *map(str, addresses)]))
 
 
 def bundle(certificates: list[bytes]) -> bytes:

@@ -51,9 +51,9 @@ def _said(error: KubeError) -> Refusal | None:
         held = ", ".join(f"{field.field} of {field.manager}" for field in error.fields[:3])
         return Refusal("Conflict", f"{held}: {error.message}")
     if isinstance(error, ForbiddenError):
-        found = (reason for words, reason in _WORDS if words in text)
-        return Refusal(next(found, "AdmissionDenied"), error.message)
+        reasons = (reason for words, reason in _WORDS if words in text)
+        return Refusal(next(reasons, "AdmissionDenied"), error.message)
     if isinstance(error, InvalidError):
-        found = (reason for words, reason in _WORDS[1:-1] if words in text)
-        return Refusal(next(found, "UnsupportedChange"), error.message)
+        reasons = (reason for words, reason in _WORDS[1:-1] if words in text)
+        return Refusal(next(reasons, "UnsupportedChange"), error.message)
     return None

@@ -124,9 +124,9 @@ async def keep_whole(
         Difference(path, _writer(live, last, is_own=is_own))
         for path, last in _changes(before, after)
     ]
-    told = [one for one in found if one.manager]
-    kept[name] = _counted(known, Kept(intent, digest(after)), told, now_ms)
-    return Whole(result, told)
+    reverted = [difference for difference in found if difference.manager]
+    kept[name] = _counted(known, Kept(intent, digest(after)), reverted, now_ms)
+    return Whole(result, reverted)
 
 
 def fought_for(kept: Mapping[str, Kept], name: str, now_ms: int) -> Refusal | None:
@@ -180,9 +180,9 @@ def _entries(
 ) -> list[tuple[str, str, Mapping[str, Any]]]:
     """List managed fields: manager, operation, fields; with those of the status on request."""
     return [
-        (str(one.get("manager")), str(one.get("operation")), one.get("fieldsV1") or {})
-        for one in metadata_of(live).get("managedFields") or ()
-        if with_status or not one.get("subresource")
+        (str(entry.get("manager")), str(entry.get("operation")), entry.get("fieldsV1") or {})
+        for entry in metadata_of(live).get("managedFields") or ()
+        if with_status or not entry.get("subresource")
     ]
 
 

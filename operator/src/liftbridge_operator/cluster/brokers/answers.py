@@ -120,7 +120,7 @@ def consent(answer: admin_pb2.CheckRestartResponse) -> Consent:
 
 def verified(answer: admin_pb2.VerifyRestartResponse) -> Verified:
     """Build the verification of a restart."""
-    kinds = {one.kind for one in answer.blockers}
+    kinds = {blocker.kind for blocker in answer.blockers}
     return Verified(
         is_complete=answer.is_complete,
         is_other_directory=admin_pb2.RestartBlocker.KIND_OTHER_DIRECTORY in kinds,
@@ -130,7 +130,7 @@ def verified(answer: admin_pb2.VerifyRestartResponse) -> Verified:
 
 def _texts(blockers: Iterable[admin_pb2.RestartBlocker]) -> tuple[str, ...]:
     found = [
-        one.text or admin_pb2.RestartBlocker.Kind.Name(one.kind).removeprefix("KIND_")
-        for one in blockers
+        blocker.text or admin_pb2.RestartBlocker.Kind.Name(blocker.kind).removeprefix("KIND_")
+        for blocker in blockers
     ]
     return tuple(found[:BLOCKERS_MAX])

@@ -149,7 +149,7 @@ class GrpcAdmin:
         return answers.metadata(group, brokers, pages)
 
     async def _partitions(self, broker: str) -> list[admin_pb2.PartitionStatus] | Refusal:
-        found: list[admin_pb2.PartitionStatus] = []
+        partitions: list[admin_pb2.PartitionStatus] = []
         token = 0
         for _ in range(PAGES_MAX):
             page = await self._ask(
@@ -159,10 +159,10 @@ class GrpcAdmin:
             )
             if isinstance(page, Refusal):
                 return page
-            found += page.partitions
+            partitions += page.partitions
             token = page.next_page_token
             if not token:
-                return found
+                return partitions
         return Refusal("OUT_OF_RANGE", f"{broker}: more than {PAGES_MAX} pages of partitions")
 
     async def check_restart(

@@ -52,16 +52,16 @@ async def ask(
         token: Its restart token; None when that is lost.
     """
     said = await asyncio.gather(*(admin.tell(name) for name in brokers))
-    told = [one for one in said if isinstance(one, Told)]
+    answered = [one for one in said if isinstance(one, Told)]
     refusals = [
         (name, one) for name, one in zip(brokers, said, strict=True) if isinstance(one, Refusal)
     ]
-    metadata, refused = await _metadata(admin, told)
+    metadata, refused = await _metadata(admin, answered)
     refusals += refused
     verification = None
-    if disruption is not None and any(one.report.broker == disruption.broker for one in told):
+    if disruption is not None and any(one.report.broker == disruption.broker for one in answered):
         verification = await _verify(admin, disruption, token)
-    return Answers(tuple(one.report for one in told), metadata, verification, tuple(refusals))
+    return Answers(tuple(one.report for one in answered), metadata, verification, tuple(refusals))
 
 
 async def _metadata(

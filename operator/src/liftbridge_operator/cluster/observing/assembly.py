@@ -63,13 +63,13 @@ def observation_of(
         identity=_identity(reads),
         brokers=_set(reads, odd),
         pods=pods_of(reads),
-        claims=tuple(claim_of(one) for one in data_claims(reads.claims, reads.name)),
+        claims=tuple(claim_of(claim) for claim in data_claims(reads.claims, reads.name)),
         budget=budget_of(reads.budget) if reads.budget is not None else None,
         nodes=nodes,
         reports=answers.reports,
         metadata=answers.metadata,
         verification=answers.verification,
-        raft_claims=tuple(claim_of(one) for one in raft_claims(reads.claims, reads.name)),
+        raft_claims=tuple(claim_of(claim) for claim in raft_claims(reads.claims, reads.name)),
         failed_creates=reads.failed_creates,
     )
 
@@ -82,10 +82,10 @@ def _set(reads: Reads, odd: tuple[str, ...]) -> BrokerSet | None:
     """Parse the set; that of a deleted resource of the same name counts as terminating."""
     if reads.set is None:
         return None
-    found = replace(set_of(reads.set), odd=odd)
+    parsed = replace(set_of(reads.set), odd=odd)
     if belongs_to(reads.set, uid_of(reads.resource)):
-        return found
-    return replace(found, is_terminating=True)
+        return parsed
+    return replace(parsed, is_terminating=True)
 
 
 def pods_of(reads: Reads) -> tuple[Pod, ...]:

@@ -22,7 +22,7 @@ def odd_fields(live: Json, cluster: Cluster, inputs: Inputs) -> tuple[str, ...]:
         cluster, inputs, record, workload.Marks(), replicas=None, claim_bytes=0
     )
     has = live.get("spec") or {}
-    asked = {one: _plain(one, rendered["spec"][one]) for one in FIELDS}
+    asked = {name: _plain(name, rendered["spec"][name]) for name in FIELDS}
     if not asked["volumeClaimTemplates"]:
         asked.pop("volumeClaimTemplates")  # brokers keep their existing volumes
     return tuple(one for one, value in asked.items() if _plain(one, has.get(one)) != value)

@@ -144,9 +144,9 @@ def wanted_of(
 
 def listed(text: str) -> tuple[str, ...]:
     """Parse a comma-separated annotation; return the first `LISTED_MAX` items."""
-    found = dict.fromkeys(part.strip() for part in text.split(","))
-    found.pop("", None)
-    return tuple(found)[:LISTED_MAX]
+    items = dict.fromkeys(part.strip() for part in text.split(","))
+    items.pop("", None)
+    return tuple(items)[:LISTED_MAX]
 
 
 def recorded_of(resource: Json) -> Recorded:
@@ -156,7 +156,7 @@ def recorded_of(resource: Json) -> Recorded:
     return Recorded(
         disruption=_disruption(status.get("disruption") or {}),
         shape=_shape(status.get("remaking")),
-        risks=tuple(str(one.get("kind")) for one in plan.get("risks") or ()),
+        risks=tuple(str(risk.get("kind")) for risk in plan.get("risks") or ()),
         size=int(status["size"]) if status.get("size") is not None else None,
     )
 

@@ -57,17 +57,17 @@ async def causes_of(
 
 def _since(waits: Sequence[Wait]) -> Mapping[str, int]:
     """Return the earliest start of any wait for each object."""
-    found: dict[str, int] = {}
+    starts: dict[str, int] = {}
     for wait in waits:
-        found[wait.object] = min(wait.since_ms, found.get(wait.object, wait.since_ms))
-    return found
+        starts[wait.object] = min(wait.since_ms, starts.get(wait.object, wait.since_ms))
+    return starts
 
 
 def _cause(events: Sequence[Object], pod: str, from_ms: int) -> str:
     """Return the text of the newest Event about a pod, else of the newest about another pod."""
     new = sorted((event for event in events if _moment_ms(event) >= from_ms), key=_moment_ms)
     notes = [str(one.get("note") or "") for one in new]
-    own = [one for one in notes if f"Pod {pod} in " in one]
+    own = [note for note in notes if f"Pod {pod} in " in note]
     if own:
         return _cut(own[-1].partition(_FAILED)[2] or own[-1])
     return _cut(notes[-1]) if notes else ""
@@ -76,8 +76,8 @@ def _cause(events: Sequence[Object], pod: str, from_ms: int) -> str:
 def _moment_ms(event: Json) -> int:
     """Return the last occurrence of an Event, in its old or new form."""
     series = event.get("series") or {}
-    told = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"))
-    return max(moment_ms(one) for one in (*told, event.get("eventTime")))
+    times = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"))
+    return max(moment_ms(time) for time in (*times, event.get("eventTime")))
 
 
 def _unread(brokers: Json, why: str) -> str:

@@ -80,5 +80,5 @@ def _of_containers(pod: Json, status: Json) -> Iterator[str]:
         ended = state.get("terminated") or (one.get("lastState") or {}).get("terminated") or {}
         if reason == "CrashLoopBackOff" or (state.get("terminated") and ended.get("exitCode")):
             code = ended.get("exitCode")
-            told = f" with exit code {code}" if code is not None else ""
-            yield f"CrashLoopBackOff: container {name} ends{told}"
+            suffix = f" with exit code {code}" if code is not None else ""
+            yield f"CrashLoopBackOff: container {name} ends{suffix}"

@@ -57,8 +57,8 @@ CONFIG_REASONS: Final = frozenset(
 
 def metadata_of(body: Json) -> Json:
     """Return the metadata of an object."""
-    found: Json = body.get("metadata") or {}
-    return found
+    metadata: Json = body.get("metadata") or {}
+    return metadata
 
 
 def uid_of(body: Json) -> str:
@@ -196,8 +196,8 @@ def set_of(body: Json) -> BrokerSet:
     """Parse the StatefulSet."""
     spec = body.get("spec") or {}
     claims = {
-        metadata_of(one).get("name"): one.get("spec") or {}
-        for one in spec.get("volumeClaimTemplates") or ()
+        metadata_of(template).get("name"): template.get("spec") or {}
+        for template in spec.get("volumeClaimTemplates") or ()
     }
     data, raft = claims.get(names.DATA_VOLUME, {}), claims.get(names.RAFT_VOLUME, {})
     return BrokerSet(
@@ -266,12 +266,12 @@ def _attributes_state(status: Json) -> str:
 def hosts_of(volume: Json) -> tuple[str, ...]:
     """Return nodes on which a volume can be used; empty for any."""
     required = ((volume.get("spec") or {}).get("nodeAffinity") or {}).get("required") or {}
-    found: list[str] = []
+    hosts: list[str] = []
     for term in required.get("nodeSelectorTerms") or ():
         for one in term.get("matchExpressions") or ():
             if one.get("key") == HOST_LABEL and one.get("operator") == "In":
-                found += one.get("values") or ()
-    return tuple(dict.fromkeys(found))
+                hosts += one.get("values") or ()
+    return tuple(dict.fromkeys(hosts))
 
 
 def is_volume_lost(claim: Json, volumes: Mapping[str, Json], nodes: Sequence[Json]) -> bool:
@@ -298,7 +298,7 @@ def is_volume_lost(claim: Json, volumes: Mapping[str, Json], nodes: Sequence[Jso
 def node_of(body: Json) -> Node:
     """Parse a node."""
     spec = body.get("spec") or {}
-    taints = {one.get("key") for one in spec.get("taints") or ()}
+    taints = {taint.get("key") for taint in spec.get("taints") or ()}
     return Node(
         name=str(metadata_of(body).get("name") or ""),
         is_ready=_condition(body.get("status") or {}, "Ready").get("status") == "True",

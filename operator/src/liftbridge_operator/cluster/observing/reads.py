@@ -178,8 +178,8 @@ async def _parts(
     listed = await kube.list_all(kind, namespace, selector=f"{names.CLUSTER}={name}")
     known = {metadata_of(item)["name"] for item in listed.items}
     left = [one for one in expected if one not in known]
-    found = await asyncio.gather(*(_allowed(kube.get(kind, namespace, one)) for one in left))
-    lost = [one for one in found if one is not None]
+    bodies = await asyncio.gather(*(_allowed(kube.get(kind, namespace, one)) for one in left))
+    lost = [body for body in bodies if body is not None]
     if kind == PODS:
         lost = [
             one for one in lost if names.REVISION in (metadata_of(one).get("annotations") or ())
@@ -257,8 +257,8 @@ async def _failed_creates(
     """Return causes of failed pod creations; read only when pods are missing."""
     if brokers is None:
         return ()
-    found = {metadata_of(pod)["name"] for pod in pods}
-    missing = [one for one in pod_names(resource, brokers) if one not in found]
+    present = {metadata_of(pod)["name"] for pod in pods}
+    missing = [one for one in pod_names(resource, brokers) if one not in present]
     return await failed_creates.causes_of(kube, brokers, missing, waits)
 
 
@@ -270,13 +270,13 @@ async def _automatic(kube: Kube, resource: Json, brokers: Json | None) -> tuple[
         return ()
     metadata = metadata_of(resource)
     listed = await _allowed(kube.list_all(STREAMS, str(metadata["namespace"])))
-    found = []
+    streams = []
     for one in listed.items if listed is not None else ():
         spec = one.get("spec") or {}
         is_mine = (spec.get("clusterRef") or {}).get("name") == metadata["name"]
         if is_mine and spec.get("replicationFactor") == -1:
-            found.append(str(spec.get("streamName") or metadata_of(one)["name"]))
-    return tuple(found)
+            streams.append(str(spec.get("streamName") or metadata_of(one)["name"]))
+    return tuple(streams)
 
 
 def data_claims(claims: Sequence[Object], cluster: str) -> list[Object]:
@@ -291,13 +291,13 @@ def unmarked_claims(reads: Reads) -> dict[str, str]:
     """
     status, spec = reads.resource.get("status") or {}, reads.resource.get("spec") or {}
     size = max(_size(reads.resource, reads.set), int(spec.get("replicas") or 0))
-    since = {one["uid"]: str(one["since"]) for one in status.get("retainedVolumes") or ()}
+    since = {volume["uid"]: str(volume["since"]) for volume in status.get("retainedVolumes") or ()}
     return {
-        str(metadata_of(one)["name"]): since[metadata_of(one)["uid"]]
-        for one in data_claims(reads.claims, reads.name)
-        if metadata_of(one)["uid"] in since
-        and names.RETIRED not in (metadata_of(one).get("annotations") or {})
-        and ordinal_of(str(metadata_of(one)["name"])) >= size
+        str(metadata_of(claim)["name"]): since[metadata_of(claim)["uid"]]
+        for claim in data_claims(reads.claims, reads.name)
+        if metadata_of(claim)["uid"] in since
+        and names.RETIRED not in (metadata_of(claim).get("annotations") or {})
+        and ordinal_of(str(metadata_of(claim)["name"])) >= size
     }
 
 

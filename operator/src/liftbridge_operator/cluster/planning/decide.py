@@ -118,7 +118,7 @@ def _of_objects(memory: Memory, view: View) -> list[Wait]:
     if view.wanted.is_deleting or view.wanted.is_paused:
         return []
     about = (refusals.KEEPING, refusals.STATUS)
-    return [refusals.wait(one) for one in memory.refused if one.action in about]
+    return [refusals.wait(refusal) for refusal in memory.refused if refusal.action in about]
 
 
 def _acting(outcome: Outcome | None) -> Outcome | None:
@@ -131,34 +131,34 @@ def _besides(view: View, memory: Memory, *, is_acting: bool) -> list[Wait]:
     wanted, brokers = view.wanted, view.seen.brokers
     if wanted.is_deleting or wanted.is_paused or wanted.is_suspended:
         return []
-    found = [bootstrap.invalid(view)] if wanted.config_errors else []
+    waits = [bootstrap.invalid(view)] if wanted.config_errors else []
     if brokers is not None and brokers.bad_revision == wanted.revision:
-        found.append(stuck.bad_revision(wanted.name))
+        waits.append(stuck.bad_revision(wanted.name))
     if is_acting or brokers is None:
-        return found
+        return waits
     if view.metadata is None:
-        found.append(Wait("MetadataUnknown", wanted.name, "the metadata group has a leader"))
+        waits.append(Wait("MetadataUnknown", wanted.name, "the metadata group has a leader"))
     for name in view.names:
         pod = view.pods.get(name)
         if pod is None:
-            found.append(stuck.missing(view, memory, name))
+            waits.append(stuck.missing(view, memory, name))
         elif not pod.is_ready:
             cause = pod.stuck or "BrokersNotReady"
-            found.append(Wait(str(cause), name, "the pod is ready"))
+            waits.append(Wait(str(cause), name, "the pod is ready"))
     leaving = sorted({*view.pods, *view.brokers} - set(view.names))
     ends_when = "the broker has stopped and is forgotten"
-    found += [Wait("PodStopping", name, ends_when) for name in leaving]
-    found += rules.unknown_level(view) + growth.unfinished(view)
-    return found + _of_partitions(view) + balance.uneven(view)
+    waits += [Wait("PodStopping", name, ends_when) for name in leaving]
+    waits += rules.unknown_level(view) + growth.unfinished(view)
+    return waits + _of_partitions(view) + balance.uneven(view)
 
 
 def _of_partitions(view: View) -> list[Wait]:
-    found = []
+    waits = []
     for partition in view.partitions():
         if partition.target:
-            found.append(Wait("MovingPartitions", partition.name, "its reassignment is done"))
+            waits.append(Wait("MovingPartitions", partition.name, "its reassignment is done"))
         elif not partition.leader:
-            found.append(Wait("PartitionsOffline", partition.name, "a replica in sync is back"))
+            waits.append(Wait("PartitionsOffline", partition.name, "a replica in sync is back"))
         elif set(partition.replicas) - set(partition.isr):
-            found.append(Wait("UnderReplicated", partition.name, "all its replicas are in sync"))
-    return found
+            waits.append(Wait("UnderReplicated", partition.name, "all its replicas are in sync"))
+    return waits

@@ -39,24 +39,24 @@ def blockers(view: View, pod: Pod, plan: Plan) -> tuple[Wait, ...]:
     """Return the blockers of the restart of a ready broker."""
     if view.metadata is None or not view.metadata.leader:  # gate QUORUM
         return (Wait("MetadataUnknown", view.wanted.name, "the metadata group has a leader"),)
-    found = _of_pods(view, pod)
-    found += _of_partitions(view, pod.name, accepts=accepts_unavailable(view, plan))
-    found += _of_group(view, pod.name, accepts=accepts_unavailable(view, plan))
-    return tuple(found[:WAITS_MAX])
+    waits = _of_pods(view, pod)
+    waits += _of_partitions(view, pod.name, accepts=accepts_unavailable(view, plan))
+    waits += _of_group(view, pod.name, accepts=accepts_unavailable(view, plan))
+    return tuple(waits[:WAITS_MAX])
 
 
 def _of_pods(view: View, pod: Pod) -> list[Wait]:
     """Return blockers by absent brokers, and by the identity and state of the broker itself."""
-    found = []
+    waits = []
     if not view.is_current(pod):  # gate IDENTITY
-        found.append(Wait("AmbiguousIdentity", pod.name, "pod and broker are the same process"))
+        waits.append(Wait("AmbiguousIdentity", pod.name, "pod and broker are the same process"))
     said = view.reports.get(pod.name)
     if said is not None and said.is_disk_full:  # gate DISK
-        found.append(Wait("VolumeFull", pod.name, "its volume has free space"))
+        waits.append(Wait("VolumeFull", pod.name, "its volume has free space"))
     if view.is_on_leaving_node(pod):  # gate CORDONED
-        found.append(Wait("NodeCordoned", pod.name, "its node accepts pods again"))
+        waits.append(Wait("NodeCordoned", pod.name, "its node accepts pods again"))
     others = [one for one in view.names if one != pod.name and not _may_stay_away(view, one)]
-    return found + [against for name in others for against in _of_other(view, name)]
+    return waits + [against for name in others for against in _of_other(view, name)]
 
 
 def _of_other(view: View, name: str) -> list[Wait]:
@@ -85,18 +85,18 @@ def _may_stay_away(view: View, broker: str) -> bool:
 
 def _of_partitions(view: View, broker: str, *, accepts: bool) -> list[Wait]:
     """Return partitions that would lack more replicas than that of this broker."""
-    found = []
+    waits = []
     for one in view.partitions(broker):
         others = set(one.replicas) - {broker}
         if one.target:  # gate MOVING
-            found.append(Wait("MovingPartitions", one.name, "its reassignment is done"))
+            waits.append(Wait("MovingPartitions", one.name, "its reassignment is done"))
         elif not others:
             if not accepts:  # gate UNREPLICATED
-                found.append(Wait("Unreplicated", one.name, "its unavailability is accepted"))
+                waits.append(Wait("Unreplicated", one.name, "its unavailability is accepted"))
         elif _is_short(view, one, others):  # gate ISR
             behind = ", ".join(sorted(others - set(one.isr)))
-            found.append(Wait("IsrNotFull", one.name, f"{behind} is in sync"))
-    return found
+            waits.append(Wait("IsrNotFull", one.name, f"{behind} is in sync"))
+    return waits
 
 
 def _is_short(view: View, partition: Partition, others: set[str]) -> bool:

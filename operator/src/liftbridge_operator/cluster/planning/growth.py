@@ -23,8 +23,8 @@ def grow_claims(view: View, memory: Memory) -> Outcome | None:
     due = growths(view)
     if not due:
         return None
-    refused = [one for one in memory.refused if one.action == GROW]
-    waiting = {one.object for one in refused if view.now < one.until_ms}
+    refused = [refusal for refusal in memory.refused if refusal.action == GROW]
+    waiting = {refusal.object for refusal in refused if view.now < refusal.until_ms}
     grown = next((one for one in due if one.name not in waiting), due[0])
     return Outcome(EXPANDING, grown, waits=tuple(map(refusals.wait, refused)))
 
@@ -48,17 +48,17 @@ def growths(view: View) -> list[GrowClaim]:
 
 def unfinished(view: View) -> list[Wait]:
     """Return waits for volumes that lack the requested size or attributes."""
-    found = []
+    waits = []
     for one in plan.growing(view):
         if one.infeasible:
-            found.append(Wait("VolumeCannotGrow", one.name, one.infeasible, is_stalled=True))
+            waits.append(Wait("VolumeCannotGrow", one.name, one.infeasible, is_stalled=True))
         else:
             ends_when = "its file system has the size that was asked for"
-            found.append(Wait("VolumeResizing", one.name, ends_when))
+            waits.append(Wait("VolumeResizing", one.name, ends_when))
     for one, attributes in plan.modified(view):
         ends_when = f"it has the VolumeAttributesClass {attributes}"
-        found.append(Wait("VolumeModifying", one.name, ends_when))
-    return found
+        waits.append(Wait("VolumeModifying", one.name, ends_when))
+    return waits
 
 
 def remake_set(view: View, memory: Memory) -> Outcome | None:
@@ -72,7 +72,7 @@ def remake_set(view: View, memory: Memory) -> Outcome | None:
         return None
     if not brokers.odd and not _has_other_size(view, brokers):
         return Outcome(EXPANDING, _record(view, None)) if shape is not None else None
-    cannot_grow = any(one.action == GROW for one in memory.refused)
+    cannot_grow = any(refusal.action == GROW for refusal in memory.refused)
     if shape is None and cannot_grow and not brokers.odd:  # gate CANNOT_GROW
         return None
     why = EXPANDING if _has_other_size(view, brokers) else "Reconciling"

@@ -111,9 +111,9 @@ def _forget(view: View) -> RemoveMember | RemoveBroker | None:
         is_held = any(name in one.replicas or name in one.target for one in view.partitions())
         if ordinal_of(name) < view.size or name in view.pods or is_held or not known.is_fenced:
             continue
-        for one in view.members.get(name, ()):
-            if not one.is_voter:
-                return RemoveMember(one.member)
+        for member in view.members.get(name, ()):
+            if not member.is_voter:
+                return RemoveMember(member.member)
         if not view.members.get(name):
             return RemoveBroker(name, known.broker_epoch)
     return None

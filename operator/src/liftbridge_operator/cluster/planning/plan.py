@@ -105,9 +105,9 @@ def in_use(view: View) -> list[tuple[Claim, Asked]]:
     kept = {claim.ordinal for claim in view.claims.values() if claim.is_retired}
     of_data = Asked(wanted.claim_bytes, wanted.claim_class, wanted.claim_attributes)
     of_raft = Asked(wanted.raft_bytes, wanted.raft_class, wanted.raft_attributes)
-    found = [(claim, of_data) for claim in view.claims.values()]
-    found += [(one, of_raft) for one in view.seen.raft_claims]
-    return [(one, asked) for one, asked in found if one.ordinal not in kept]
+    claims = [(claim, of_data) for claim in view.claims.values()]
+    claims += [(one, of_raft) for one in view.seen.raft_claims]
+    return [(one, asked) for one, asked in claims if one.ordinal not in kept]
 
 
 def resized(view: View) -> list[tuple[Claim, int]]:
@@ -116,16 +116,16 @@ def resized(view: View) -> list[tuple[Claim, int]]:
     After an infeasible request the driver does not try a smaller size by itself: the claim then
     requests the desired size, but more than its volume has, since no volume shrinks (KEP-1790).
     """
-    found = []
-    for one, asked in in_use(view):
-        if one.is_terminating or not one.is_bound:
+    sizes = []
+    for claim, asked in in_use(view):
+        if claim.is_terminating or not claim.is_bound:
             continue
-        least = max(asked.size_bytes, one.capacity_bytes + 1)
-        if one.requested_bytes < asked.size_bytes:
-            found.append((one, asked.size_bytes))
-        elif asked.size_bytes and one.infeasible and one.requested_bytes > least:
-            found.append((one, least))
-    return found
+        least = max(asked.size_bytes, claim.capacity_bytes + 1)
+        if claim.requested_bytes < asked.size_bytes:
+            sizes.append((claim, asked.size_bytes))
+        elif asked.size_bytes and claim.infeasible and claim.requested_bytes > least:
+            sizes.append((claim, least))
+    return sizes
 
 
 def growing(view: View) -> list[Claim]:
@@ -140,9 +140,9 @@ def growing(view: View) -> list[Claim]:
 def modified(view: View) -> list[tuple[Claim, str]]:
     """Return claims whose volume lacks the desired attributes class, with that class."""
     return [
-        (one, asked.attributes)
-        for one, asked in in_use(view)
-        if one.is_bound and asked.attributes and one.attributes_in_force != asked.attributes
+        (claim, asked.attributes)
+        for claim, asked in in_use(view)
+        if claim.is_bound and asked.attributes and claim.attributes_in_force != asked.attributes
     ]
 
 
@@ -184,13 +184,13 @@ def to_replace(view: View) -> list[Replacement]:
 
     Where neither exists the set recreates both.
     """
-    found = []
+    replacements = []
     for one in view.wanted.replace:
         claim = view.claims.get(one.broker)
         is_left = one.broker in view.pods if claim is None else claim.uid == one.volume_uid
         if is_left:
-            found.append(one)
-    return found
+            replacements.append(one)
+    return replacements
 
 
 def _replacements(view: View) -> list[Step]:
@@ -214,9 +214,9 @@ def _of_size(view: View) -> list[Step]:
     staying = max(min(wanted, reached - is_going), 1)
     leaving, coming = range(reached - 1, staying - 1, -1), range(staying, min(wanted, NAMES_MAX))
     return [
-        *(Step("AddBroker", view.name(one), HELD) for one in back),
-        *(Step("RemoveBroker", view.name(one), "spec.replicas") for one in leaving),
-        *(Step("AddBroker", view.name(one), "spec.replicas") for one in coming),
+        *(Step("AddBroker", view.name(ordinal), HELD) for ordinal in back),
+        *(Step("RemoveBroker", view.name(ordinal), "spec.replicas") for ordinal in leaving),
+        *(Step("AddBroker", view.name(ordinal), "spec.replicas") for ordinal in coming),
     ]
 
 
@@ -255,9 +255,9 @@ def _of_changes(view: View) -> list[str]:
 
 def _of_restarts(view: View) -> tuple[str, ...]:
     """Return the unavailability caused by restarting all brokers one after the other."""
-    found = []
+    risks = []
     if voters_for(min(view.size, view.wanted.replicas)) <= 2:
-        found.append(METADATA)
+        risks.append(METADATA)
     if any(len(partition.replicas) == 1 for partition in view.partitions()):
-        found.append(UNREPLICATED)
-    return tuple(found)
+        risks.append(UNREPLICATED)
+    return tuple(risks)

@@ -149,7 +149,7 @@ def settled(memory: Memory, action: str, object_: str) -> Memory:
 
 def current(memory: Memory, generation: int) -> Memory:
     """Drop refusals of former generations of the specification."""
-    left = [one for one in memory.refused if one.generation == generation]
+    left = [refusal for refusal in memory.refused if refusal.generation == generation]
     return replace(memory, refused=tuple(left))
 
 

@@ -124,7 +124,7 @@ def heir_of(view: View, broker: str) -> str:
         pod = view.pods.get(name)
         return name in view.leaving, pod is None or view.is_due(pod), ordinal_of(name)
 
-    return min((one.member.broker for one in near), key=key, default="")
+    return min((voter.member.broker for voter in near), key=key, default="")
 
 
 def finish(view: View, memory: Memory, plan: Plan) -> Outcome | None:
@@ -237,12 +237,12 @@ def _unproven(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
 
 def to_restore(view: View, broker: str = "") -> list[Partition]:
     """Return partitions whose first replica does not lead but could."""
-    found = []
+    partitions = []
     for partition in view.partitions():
         first = partition.replicas[0] if partition.replicas else ""
         if not first or partition.leader == first or partition.target or first not in partition.isr:
             continue
         is_meant = not broker or first == broker
         if is_meant and view.is_serving(first) and first not in view.leaving:  # gate STAYS
-            found.append(partition)
-    return found
+            partitions.append(partition)
+    return partitions

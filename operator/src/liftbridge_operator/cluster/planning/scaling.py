@@ -175,12 +175,12 @@ def _empty(view: View, memory: Memory, name: str) -> Outcome:
     if is_old or view.now - first_ms < EMPTY_APART_MS:  # gate EMPTY_TWICE
         wait = Wait("Verifying", name, "a second check finds no replicas")
         return Outcome(SCALING_DOWN, waits=(wait,), memory=memory)
-    for one in view.members.get(name, ()):
-        if one.is_voter:
-            if not membership.can_remove(view, one):
+    for member in view.members.get(name, ()):
+        if member.is_voter:
+            if not membership.can_remove(view, member):
                 wait = Wait("MetadataQuorumAtRisk", name, "the other voters have caught up")
                 return Outcome(SCALING_DOWN, waits=(wait,))
-            return Outcome(SCALING_DOWN, RemoveMember(one.member))
+            return Outcome(SCALING_DOWN, RemoveMember(member.member))
     said, pod = view.reports.get(name), view.pods.get(name)
     if said is None or pod is None or said.start_id != pod.uid:
         wait = Wait("BrokersNotReady", name, "the broker runs and can retire its directory")

@@ -82,13 +82,13 @@ def _is_ready(view: View, name: str) -> bool:
 
 
 def _degraded(view: View, under: int, below: int) -> tuple[str, ...]:
-    found = []
+    reasons = []
     if below:
-        found.append("BelowMinISR")
+        reasons.append("BelowMinISR")
     if under:
-        found.append("UnderReplicated")
+        reasons.append("UnderReplicated")
     if view.metadata and not all(view.is_serving(name) for name in view.names):
-        found.append("BrokerDown")
+        reasons.append("BrokerDown")
     if any(report.is_disk_full for report in view.reports.values()):
-        found.append("VolumeFull")
-    return tuple(found)
+        reasons.append("VolumeFull")
+    return tuple(reasons)

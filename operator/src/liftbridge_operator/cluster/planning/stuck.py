@@ -67,12 +67,12 @@ def missing(view: View, memory: Memory, name: str) -> Wait:
 
     Only events of the set report the cause: a quota, an admission rule, a service account.
     """
-    told = [wait for wait in memory.waits if wait.object == name]
+    waits = [wait for wait in memory.waits if wait.object == name]
     is_long = any(
         (one.what == MISSING and one.is_stalled)
         # A restarted process knows since when it waits, but not that the wait is stalled.
         or (one.what in (MISSING, NOT_READY) and view.now - one.since_ms >= MISSING_MS)
-        for one in told
+        for one in waits
     )
     if not is_long:
         return Wait(NOT_READY, name, "the pod is ready")
@@ -156,5 +156,5 @@ def _needed(view: View, pod: Pod, plan: Plan) -> Wait | None:
 
 def _is_needed_voter(view: View, pod: Pod) -> bool:
     """Return whether the metadata group, of three or more voters, needs this pod's vote."""
-    is_alive = any(one.is_voter and one.is_alive for one in view.members.get(pod.name, ()))
+    is_alive = any(member.is_voter and member.is_alive for member in view.members.get(pod.name, ()))
     return is_alive and len(view.voters()) > 2 and not view.keeps_majority_without(pod.name)

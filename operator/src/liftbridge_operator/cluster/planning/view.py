@@ -144,7 +144,7 @@ class View:
 
     def is_voter(self, broker: str) -> bool:
         """Return whether a member of this broker is a voter."""
-        return any(one.is_voter for one in self.members.get(broker, ()))
+        return any(member.is_voter for member in self.members.get(broker, ()))
 
     def is_caught_up(self, member: MemberReport) -> bool:
         """Return whether a member is alive and lags at most `LAG_ENTRIES_MAX` entries."""

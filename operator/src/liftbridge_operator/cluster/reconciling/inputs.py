@@ -170,8 +170,8 @@ def causes_of(resource: Object, rendered: Rendered) -> tuple[str, ...]:
     Once the set has the new template, a comparison finds no difference, though pods still lack it.
     """
     steps = ((resource.get("status") or {}).get("plan") or {}).get("steps") or ()
-    told = next((str(step.get("cause")) for step in steps if step.get("action") == "Restart"), "")
-    before = told.split(", ") if told not in ("", "spec", ASKED) else []
+    cause = next((str(step.get("cause")) for step in steps if step.get("action") == "Restart"), "")
+    before = cause.split(", ") if cause not in ("", "spec", ASKED) else []
     return tuple(dict.fromkeys((*before, *rendered.causes)))[:CAUSES_MAX]
 
 
@@ -209,7 +209,7 @@ def surroundings(
 
 
 def _volumes(reads: Reads) -> dict[str, tuple[VolumeStatus, ...]]:
-    found: dict[str, tuple[VolumeStatus, ...]] = {}
+    volumes: dict[str, tuple[VolumeStatus, ...]] = {}
     for one in reads.claims:
         claim = claim_of(one)
         broker = names.broker(reads.name, claim.ordinal)
@@ -218,13 +218,13 @@ def _volumes(reads: Reads) -> dict[str, tuple[VolumeStatus, ...]]:
         made = VolumeStatus(
             name=claim.name, uid=claim.uid, capacity=_capacity(one), phase=_phase(one)
         )
-        found[broker] = (*found.get(broker, ()), made)
-    return found
+        volumes[broker] = (*volumes.get(broker, ()), made)
+    return volumes
 
 
 def _capacity(claim: Object) -> QuantityText | None:
-    found = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
-    return QuantityText(str(found)) if found else None
+    size = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
+    return QuantityText(str(size)) if size else None
 
 
 def _phase(claim: Object) -> str:
@@ -239,8 +239,8 @@ def _phase(claim: Object) -> str:
 def _retained(reads: Reads) -> tuple[RetainedVolume, ...]:
     unmarked = unmarked_claims(reads)
     return tuple(
-        RetainedVolume(name=name, uid=uid_of(one), since=moment_text(moment_ms(since)))
-        for one in data_claims(list(reads.claims), reads.name)
-        if (name := str(metadata_of(one)["name"]))
-        and (since := annotation_of(one, names.RETIRED) or unmarked.get(name, ""))
+        RetainedVolume(name=name, uid=uid_of(claim), since=moment_text(moment_ms(since)))
+        for claim in data_claims(list(reads.claims), reads.name)
+        if (name := str(metadata_of(claim)["name"]))
+        and (since := annotation_of(claim, names.RETIRED) or unmarked.get(name, ""))
     )

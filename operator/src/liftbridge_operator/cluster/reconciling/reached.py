@@ -147,7 +147,7 @@ def until_reached(
         return decision
     cluster, inputs = subject.cluster, subject.inputs
     starts = isinstance(decision.action, act.CreateSet | act.SetReplicas)
-    refused = {one.object for one in former.refused if one.action == KEEPING}
+    refused = {refusal.object for refusal in former.refused if refusal.action == KEEPING}
     due = addresses.unreached(cluster, inputs, ListenerType.NODE_PORT)
     if starts and any(f"{SERVICES.kind}/{name}" not in refused for name in due):
         decision = replace(decision, action=None)

@@ -514,8 +514,8 @@ class ClusterReconciler:
         """Return the Events of an action."""
         fate = context.fate if context is not None else "kept"
         failed = failed_revision(found.reads, found.seen.wanted.revision)
-        told = of_action(action, found.seen, fate, failed.cause if failed is not None else "")
-        return (*behind(action, found.seen), told)
+        event = of_action(action, found.seen, fate, failed.cause if failed is not None else "")
+        return (*behind(action, found.seen), event)
 
     def _account(self, found: Pass, decision: Decision, known: Remembered) -> Account:
         spec, now_ms = found.given.spec, found.seen.now_ms

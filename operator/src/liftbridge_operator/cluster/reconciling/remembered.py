@@ -124,7 +124,7 @@ def reason_of(found: Pass, action: act.DeletePod) -> str:
     """Return the reason for the deletion of a pod, in one word."""
     seen = found.seen
     under_way = seen.recorded.disruption
-    if any(one.broker == action.name for one in seen.wanted.replace):
+    if any(replacement.broker == action.name for replacement in seen.wanted.replace):
         return "VolumeReplaced"
     if under_way is None or under_way.pod_uid != action.uid:
         return "NotRunning"
@@ -170,9 +170,9 @@ def held_of(memory: Memory, kind: str, *, generation: int, now_ms: int) -> dict[
         now_ms: Time of day.
     """
     return {
-        one.object: Refusal(one.reason, one.text, one.needs_person)
-        for one in refusals.current(memory, generation).refused
-        if one.action == kind and now_ms < one.until_ms
+        refusal.object: Refusal(refusal.reason, refusal.text, refusal.needs_person)
+        for refusal in refusals.current(memory, generation).refused
+        if refusal.action == kind and now_ms < refusal.until_ms
     }
 
 

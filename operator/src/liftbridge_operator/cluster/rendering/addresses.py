@@ -59,12 +59,12 @@ def address_of(
         return names.host(broker, cluster.name, cluster.namespace), listener.port
     given = next((one for one in listener.brokers if one.broker == ordinal), None)
     service = names.listener_of(cluster.name, listener.name, ordinal)
-    found = inputs.reached.get(service, _NOWHERE)
+    assigned = inputs.reached.get(service, _NOWHERE)
     host = given.advertised_host or "" if given is not None else ""
     if listener.type is ListenerType.NODE_PORT:
-        port = found.node_port or (given.node_port if given is not None else None)
+        port = assigned.node_port or (given.node_port if given is not None else None)
         return (host, port) if port else None
-    host = host or found.host
+    host = host or assigned.host
     return (host, listener.port) if host else None
 
 
@@ -107,22 +107,22 @@ def unreached(cluster: Cluster, inputs: Inputs, kind: ListenerType) -> tuple[str
 def known(cluster: Cluster, inputs: Inputs, listener: Listener) -> Iterator[tuple[int, str, int]]:
     """Yield ordinal, host and port of the brokers whose address at a listener is known."""
     for ordinal in range(inputs.brokers):
-        found = address_of(cluster, inputs, listener, ordinal)
-        host = found[0] or inputs.hosts.get(ordinal, "") if found is not None else ""
-        if found is not None and host:
-            yield ordinal, host, found[1]
+        address = address_of(cluster, inputs, listener, ordinal)
+        host = address[0] or inputs.hosts.get(ordinal, "") if address is not None else ""
+        if address is not None and host:
+            yield ordinal, host, address[1]
 
 
 def entrance_address(cluster: Cluster, inputs: Inputs, listener: Listener) -> str:
     """Return the bootstrap address for clients; the internal name while there is no other."""
     service = names.listener(cluster.name, listener.name)
-    found = inputs.reached.get(service, _NOWHERE)
-    if listener.type is ListenerType.LOAD_BALANCER and found.host:
-        return written(found.host, listener.port)
-    if listener.type is ListenerType.NODE_PORT and found.node_port:
+    assigned = inputs.reached.get(service, _NOWHERE)
+    if listener.type is ListenerType.LOAD_BALANCER and assigned.host:
+        return written(assigned.host, listener.port)
+    if listener.type is ListenerType.NODE_PORT and assigned.node_port:
         first = next(known(cluster, inputs, listener), None)
         if first is not None:
-            return written(first[1], found.node_port)
+            return written(first[1], assigned.node_port)
     return f"{service}.{cluster.namespace}.svc:{listener.port}"
 
 
@@ -132,12 +132,12 @@ def certified_hosts(cluster: Cluster, inputs: Inputs) -> tuple[str, ...]:
     A generated certificate has the addresses of all nodes: a broker that starts on another node is
     trusted at once.
     """
-    found: set[str] = set()
+    hosts: set[str] = set()
     is_ours = cluster.spec.tls.mode is TlsMode.GENERATED
     for one in cluster.spec.listeners:
         if one.tls and one.type is not ListenerType.INTERNAL:
-            found |= {host for _, host, _ in known(cluster, inputs, one)}
+            hosts |= {host for _, host, _ in known(cluster, inputs, one)}
             if one.type is ListenerType.NODE_PORT and is_ours and len(inputs.nodes) <= NODES_MAX:
-                found |= set(inputs.nodes)
-            found.add(inputs.reached.get(names.listener(cluster.name, one.name), _NOWHERE).host)
-    return tuple(sorted(found - {""}))
+                hosts |= set(inputs.nodes)
+            hosts.add(inputs.reached.get(names.listener(cluster.name, one.name), _NOWHERE).host)
+    return tuple(sorted(hosts - {""}))

@@ -81,12 +81,12 @@ BROKER_ALERTS: Final = (
 def monitors(cluster: Cluster, inputs: Inputs) -> list[Object]:
     """Render the requested objects."""
     asked = cluster.spec.monitoring
-    found = []
+    bodies = []
     if asked.service_monitor.enabled:
-        found.append(_service_monitor(cluster, inputs))
+        bodies.append(_service_monitor(cluster, inputs))
     if asked.prometheus_rule.enabled:
-        found.append(_prometheus_rule(cluster, inputs))
-    return found
+        bodies.append(_prometheus_rule(cluster, inputs))
+    return bodies
 
 
 def _service_monitor(cluster: Cluster, inputs: Inputs) -> Object:
@@ -110,13 +110,13 @@ def _prometheus_rule(cluster: Cluster, inputs: Inputs) -> Object:
     own = f'{{namespace="{cluster.namespace}", service="{names.headless(cluster.name)}"}}'
     rules = [
         {
-            "alert": one.name,
-            "expr": one.expression.replace("{own}", own),
-            "for": one.duration,
-            "labels": {"severity": one.severity, "liftbridge_cluster": cluster.name},
-            "annotations": {"summary": one.summary, "runbook": one.runbook},
+            "alert": alert.name,
+            "expr": alert.expression.replace("{own}", own),
+            "for": alert.duration,
+            "labels": {"severity": alert.severity, "liftbridge_cluster": cluster.name},
+            "annotations": {"summary": alert.summary, "runbook": alert.runbook},
         }
-        for one in BROKER_ALERTS
+        for alert in BROKER_ALERTS
     ]
     return {
         "apiVersion": GROUP_VERSION,

@@ -32,8 +32,8 @@ def spread_constraints(cluster: Cluster) -> list[Object]:
     """Render the spread over zones, unless the user has a constraint of the same kind."""
     selector = {"matchLabels": pod_labels(cluster)}
     made = [
-        {"labelSelector": selector} | without_empty(one.manifest())
-        for one in cluster.spec.pod_template.topology_spread_constraints
+        {"labelSelector": selector} | without_empty(constraint.manifest())
+        for constraint in cluster.spec.pod_template.topology_spread_constraints
     ]
     topology = cluster.spec.topology
     if topology.zone_spread is Strictness.DISABLED:

@@ -53,7 +53,7 @@ def _spec(cluster: Cluster, inputs: Inputs, config_name: str) -> Object:
         "initContainers": [sidecar] if sidecar is not None else None,
         "affinity": placement.affinity(cluster),
         "topologySpreadConstraints": placement.spread_constraints(cluster),
-        "tolerations": [one.manifest() for one in template.tolerations],
+        "tolerations": [toleration.manifest() for toleration in template.tolerations],
         "nodeSelector": dict(template.node_selector),
         "priorityClassName": template.priority_class_name,
         "runtimeClassName": template.runtime_class_name,
@@ -114,8 +114,8 @@ def _environment(cluster: Cluster) -> list[Object]:
         ),
     ]
     if addresses.further(cluster):
-        told = f"{names.LISTENERS_DIRECTORY}/$(POD_NAME)"
-        made.append({"name": "LIFTBRIDGE_LISTENERS_ADVERTISED_FILE", "value": told})
+        path = f"{names.LISTENERS_DIRECTORY}/$(POD_NAME)"
+        made.append({"name": "LIFTBRIDGE_LISTENERS_ADVERTISED_FILE", "value": path})
     if addresses.needs_node_address(cluster):
         made.append(_field("LIFTBRIDGE_LISTENERS_HOST", "status.hostIP"))
     auth = cluster.spec.nats.auth

@@ -74,20 +74,20 @@ def configs_of(
         known: The template.
         kept: Stored files of its configuration; None for none.
     """
-    found = []
+    bodies = []
     named = named_configs(known.template["spec"])
     if kept is not None:
-        found.append(_config_map(cluster, inputs, kept))
+        bodies.append(_config_map(cluster, inputs, kept))
     try:
         config, made = _made(asked_before(cluster, known.asked), replace(inputs, image=known.image))
     except ValueError:
         pass
     else:
-        found.append(config)
+        bodies.append(config)
         if made.revision == known.revision:
             named |= {names.revision(cluster.name, known.revision)}
-            found.append(kept_revision(cluster, inputs, made, config["data"]))
-    by_name = {one["metadata"]["name"]: one for one in found}
+            bodies.append(kept_revision(cluster, inputs, made, config["data"]))
+    by_name = {one["metadata"]["name"]: one for one in bodies}
     return tuple(one for name, one in by_name.items() if name in named)
 
 
@@ -173,13 +173,13 @@ def _causes(cluster: Cluster, inputs: Inputs, made: Recorded) -> tuple[str, ...]
         return ()
     before = replace(inputs, image=known.image)
     there = _made(former, before)[1].revision
-    found = []
+    fields = []
     for field, changed in steps_between(former, cluster):
         if field in _IMAGES or _made(changed, before)[1].revision != there:
-            found.append(field)
-    if known.image != made.image and not set(_IMAGES).intersection(found):
-        found.append(f"image {known.image} becomes {made.image}")
-    return tuple(found)
+            fields.append(field)
+    if known.image != made.image and not set(_IMAGES).intersection(fields):
+        fields.append(f"image {known.image} becomes {made.image}")
+    return tuple(fields)
 
 
 def _held(known: Recorded, made: Recorded) -> Held:
@@ -193,11 +193,11 @@ def _held(known: Recorded, made: Recorded) -> Held:
 
 
 def _objects(cluster: Cluster, inputs: Inputs) -> list[Object]:
-    found = [guards.service_account(cluster, inputs), *services.services(cluster, inputs)]
-    told = addresses.told(cluster, inputs)
-    if told is not None:
-        found.append(told)
+    bodies = [guards.service_account(cluster, inputs), *services.services(cluster, inputs)]
+    advertised = addresses.told(cluster, inputs)
+    if advertised is not None:
+        bodies.append(advertised)
     policy = guards.network_policy(cluster, inputs)
     if policy is not None:
-        found.append(policy)
-    return found + monitoring.monitors(cluster, inputs)
+        bodies.append(policy)
+    return bodies + monitoring.monitors(cluster, inputs)

@@ -35,8 +35,8 @@ class Mounted:
 
 def mounted(cluster: Cluster, config_name: str) -> list[Mounted]:
     """Return volumes of the broker; those of claims have no entry in the pod."""
-    found = _data(cluster)
-    found += [
+    mounts = _data(cluster)
+    mounts += [
         Mounted({"emptyDir": {}}, names.TEMPORARY_VOLUME, "/tmp", is_writable=True),  # noqa: S108 - inside the container
         _config_map(names.CONFIG_VOLUME, config_name, names.CONFIG_DIRECTORY),
         _secret(names.INTERNAL_VOLUME, names.internal_leaf(cluster.name), names.INTERNAL_DIRECTORY),
@@ -44,15 +44,15 @@ def mounted(cluster: Cluster, config_name: str) -> list[Mounted]:
     ]
     if addresses.further(cluster):
         listeners = names.listeners(cluster.name)
-        found.append(_config_map(names.LISTENERS_VOLUME, listeners, names.LISTENERS_DIRECTORY))
-    found += _tls(cluster)
-    found += _nats(cluster)
+        mounts.append(_config_map(names.LISTENERS_VOLUME, listeners, names.LISTENERS_DIRECTORY))
+    mounts += _tls(cluster)
+    mounts += _nats(cluster)
     template = cluster.spec.pod_template
-    found += [
+    mounts += [
         Mounted(None, mount.name, mount.mount_path, is_writable=not mount.read_only)
         for mount in template.volume_mounts
     ]
-    return found
+    return mounts
 
 
 def pod_volumes(cluster: Cluster, config_name: str) -> list[Object]:
@@ -112,11 +112,11 @@ def _data(cluster: Cluster) -> list[Mounted]:
     if storage.ephemeral:
         bounded: Object = {"emptyDir": {"sizeLimit": storage.data.size}}
         return [Mounted(bounded, names.DATA_VOLUME, place, is_writable=True)]
-    found = [Mounted(None, names.DATA_VOLUME, place, is_writable=True)]
+    mounts = [Mounted(None, names.DATA_VOLUME, place, is_writable=True)]
     if storage.raft is not None:
         metadata = names.METADATA_DIRECTORY
-        found.append(Mounted(None, names.RAFT_VOLUME, metadata, is_writable=True))
-    return found
+        mounts.append(Mounted(None, names.RAFT_VOLUME, metadata, is_writable=True))
+    return mounts
 
 
 def _tls(cluster: Cluster) -> list[Mounted]:
@@ -135,17 +135,17 @@ def _nats(cluster: Cluster) -> list[Mounted]:
     if nats.embedded is not None:
         secret = names.nats_credentials(cluster.name)
         return [_secret(names.NATS_AUTH_VOLUME, secret, names.NATS_AUTH_DIRECTORY)]
-    found = []
+    mounts = []
     if nats.auth is not None:
         given = nats.auth.user or nats.auth.token or nats.auth.nkey or nats.auth.credentials
         assert given is not None
-        found.append(_secret(names.NATS_AUTH_VOLUME, given.name, names.NATS_AUTH_DIRECTORY))
+        mounts.append(_secret(names.NATS_AUTH_VOLUME, given.name, names.NATS_AUTH_DIRECTORY))
     if nats.tls is not None and nats.tls.ca is not None:
-        found.append(_secret(names.NATS_CA_VOLUME, nats.tls.ca.name, names.NATS_CA_DIRECTORY))
+        mounts.append(_secret(names.NATS_CA_VOLUME, nats.tls.ca.name, names.NATS_CA_DIRECTORY))
     if nats.tls is not None and nats.tls.client_secret_name is not None:
         secret = nats.tls.client_secret_name
-        found.append(_secret(names.NATS_CLIENT_VOLUME, secret, names.NATS_CLIENT_DIRECTORY))
-    return found
+        mounts.append(_secret(names.NATS_CLIENT_VOLUME, secret, names.NATS_CLIENT_DIRECTORY))
+    return mounts
 
 
 def _secret(name: str, secret: str, path: str) -> Mounted:

@@ -232,7 +232,7 @@ class Account:
             "since": moment_text(wait.since_ms),
             "broker": next((one.broker for one in self.seen.wanted.replace), wait.object),
             "brokers": listed(away),
-            "worst": next((one for one in blockers if "/" in one), "none"),
+            "worst": next((blocker for blocker in blockers if "/" in blocker), "none"),
             "claim": claim.name if claim else next(iter((*self.lost, *self.pending)), "none"),
             "from": claim.capacity_bytes if claim else 0,
             "to": claim.requested_bytes if claim else 0,

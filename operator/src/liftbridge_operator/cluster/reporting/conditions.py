@@ -241,8 +241,8 @@ def _disruption(account: Account) -> Found:
         return "MaintenanceWindowClosed", {}
     if not blockers:
         return _of_links(account)
-    behind = [one for one in blockers if "/" in one]
-    away = [one for one in blockers if "/" not in one]
+    behind = [blocker for blocker in blockers if "/" in blocker]
+    away = [blocker for blocker in blockers if "/" not in blocker]
     if away:
         return "AnotherDisruption", {"object": away[0]}
     if any(partition.target for partition in account.view.partitions()):
@@ -324,7 +324,7 @@ def _storage(account: Account) -> Found:
 def _of_sizes(account: Account) -> Found:
     """Return the state of usable volumes that may be growing."""
     growing = plan.growing(account.view)
-    for one in (one for one in growing if one.infeasible):
+    for one in (claim for claim in growing if claim.infeasible):
         kind = one.class_name or "of its volume"
         return "VolumeCannotGrow", {"object": one.name, "class": kind, "detail": one.infeasible}
     if account.unresized:
@@ -343,15 +343,15 @@ def _of_sizes(account: Account) -> Found:
 
 def _of_kinds(account: Account) -> Found:
     """Return the state of usable volumes, which may differ from the desired ones."""
-    for one, asked in plan.in_use(account.view):
+    for claim, asked in plan.in_use(account.view):
         kind, size = asked.class_name, asked.size_bytes
-        values = {"claim": one.name, "class": one.class_name, "wanted": kind}
-        if kind and one.class_name != kind:
+        values = {"claim": claim.name, "class": claim.class_name, "wanted": kind}
+        if kind and claim.class_name != kind:
             return "OtherClass", values
-        if size and one.requested_bytes > size:
-            return "Larger", values | {"from": one.requested_bytes, "to": size}
-        if one.attributes_class and not asked.attributes and account.spec:
-            return "OtherAttributes", values | {"class": one.attributes_class}
+        if size and claim.requested_bytes > size:
+            return "Larger", values | {"from": claim.requested_bytes, "to": size}
+        if claim.attributes_class and not asked.attributes and account.spec:
+            return "OtherAttributes", values | {"class": claim.attributes_class}
     return "Bound", {}
 
 

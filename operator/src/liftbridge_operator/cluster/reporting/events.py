@@ -88,7 +88,7 @@ def _of_deletion(action: act.DeletePod, seen: Observation) -> Happened | None:
         if action.uid in seen.wanted.restarts:
             cause = "a restart was requested"
         return Happened(EventReason.BROKER_RESTARTING, {"pod": action.name, "cause": cause})
-    if any(one.broker == action.name for one in seen.wanted.replace):
+    if any(replacement.broker == action.name for replacement in seen.wanted.replace):
         cause = "it starts over on an empty volume"
         return Happened(EventReason.BROKER_RESTARTING, {"pod": action.name, "cause": cause})
     cause = str(pod.stuck) if pod is not None and pod.stuck is not None else "it was not ready"

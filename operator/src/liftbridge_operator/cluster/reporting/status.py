@@ -285,11 +285,11 @@ def _plan(account: Account) -> model.Plan | None:
         step_count=plan.step_count,
         risks=tuple(
             model.PlanRisk(
-                kind=one,
-                text=(risks[one].meaning if one in risks else one)[:NOTE_MAX],
+                kind=risk,
+                text=(risks[risk].meaning if risk in risks else risk)[:NOTE_MAX],
                 accepted=is_accepted,
             )
-            for one in plan.risks
+            for risk in plan.risks
         ),
         needs_approval=spec is not None
         and spec.disruption.mode is DisruptionMode.APPROVAL
@@ -302,7 +302,7 @@ def _held(around: Surroundings) -> model.HeldChange | None:
     revision, causes = around.held
     if not revision:
         return None
-    cut = tuple(one[:NOTE_MAX] for one in causes[: model.CAUSES_MAX])
+    cut = tuple(cause[:NOTE_MAX] for cause in causes[: model.CAUSES_MAX])
     return model.HeldChange(revision=revision, causes=cut)
 
 

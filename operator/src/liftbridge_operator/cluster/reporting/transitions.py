@@ -64,7 +64,7 @@ def _joins(action: act.Action, seen: Observation) -> Happened | None:
     if not isinstance(action, act.AddLearner):
         return None
     broker = action.member.broker
-    given_up = {one.broker: one.volume_uid for one in seen.wanted.replace}
+    given_up = {replacement.broker: replacement.volume_uid for replacement in seen.wanted.replace}
     for claim in seen.claims:
         is_its = f"{seen.wanted.name}-{claim.ordinal}" == broker
         if is_its and broker in given_up and claim.uid != given_up[broker]:
@@ -86,13 +86,13 @@ def of_status(
         made: The status that was written.
         moved: Number of partitions whose move has ended.
     """
-    found = [*_of_plan(account, before.get("plan") or {})]
-    found += _of_conditions(account, before, made)
-    found += _of_volumes(before, made)
-    found += _of_levels(before, made)
+    events = [*_of_plan(account, before.get("plan") or {})]
+    events += _of_conditions(account, before, made)
+    events += _of_volumes(before, made)
+    events += _of_levels(before, made)
     if moved:
-        found.append(Happened(EventReason.PARTITIONS_MOVED, {"partitions": moved}))
-    return tuple(found)
+        events.append(Happened(EventReason.PARTITIONS_MOVED, {"partitions": moved}))
+    return tuple(events)
 
 
 def _of_plan(account: Account, before: Mapping[str, Any]) -> Iterator[Happened]:

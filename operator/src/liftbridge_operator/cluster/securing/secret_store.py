@@ -224,11 +224,11 @@ class SecretStore:
         except LeavingError as error:
             return Issued(Certificates(detail=str(error)), is_waiting=True)
         except UnusableError as error:
-            told = Certificates(reason="Untrusted", detail=str(error), secret=error.secret)
-            return Issued(told, is_waiting=True)
+            certificate = Certificates(reason="Untrusted", detail=str(error), secret=error.secret)
+            return Issued(certificate, is_waiting=True)
         except ValueError as error:
-            told = Certificates(reason="Untrusted", detail=str(error), secret=cluster.name)
-            return Issued(told, is_waiting=True)
+            certificate = Certificates(reason="Untrusted", detail=str(error), secret=cluster.name)
+            return Issued(certificate, is_waiting=True)
         except KubeError as error:
             said = refusal_of(error)
             if said is None:
@@ -288,9 +288,9 @@ class SecretStore:
             return Issued(is_waiting=True)
         keys = await self._tried(looked, f"{SECRETS.kind}/{names.peer_keys(name)}", self._peer_keys)
         certificates, is_waiting = await self._shown(looked)
-        told = worst_of([family_told(internal), *certificates], looked.terms, looked.now_s)
-        told = replace(told, peer_keys=keys.phase.value if keys is not None else "")
-        return Issued(told, operator, is_waiting=is_waiting)
+        state = worst_of([family_told(internal), *certificates], looked.terms, looked.now_s)
+        state = replace(state, peer_keys=keys.phase.value if keys is not None else "")
+        return Issued(state, operator, is_waiting=is_waiting)
 
     # -- families -----------------------------------------------------------------------------
 
@@ -457,10 +457,10 @@ class SecretStore:
             asked = cert_manager.certificate(cluster, looked.inputs, wanted)
             refused = await self._ask_for(asked, looked)
         name = tls.secret_name or names.leaf(cluster.name)
-        found, is_waiting = await self._looked_at(name, looked)
+        states, is_waiting = await self._looked_at(name, looked)
         if refused:
-            found = [replace(one, reason="Refused", detail=refused) for one in found]
-        return found, is_waiting
+            states = [replace(state, reason="Refused", detail=refused) for state in states]
+        return states, is_waiting
 
     async def _publish(self, looked: _Pass, bundle: Object) -> None:
         """Publish the bundle that clients trust in a ConfigMap."""
@@ -496,8 +496,8 @@ class SecretStore:
         try:
             known, *_ = self._issuer.describe(files[names.CERT_KEY])
         except ValueError as error:
-            told = Certificates(reason="Untrusted", detail=str(error), secret=name)
-            return [told], True
+            certificate = Certificates(reason="Untrusted", detail=str(error), secret=name)
+            return [certificate], True
         return [known_told(known, name)], False
 
     # -- reading and writing --------------------------------------------------------------------

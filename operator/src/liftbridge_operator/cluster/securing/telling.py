@@ -24,14 +24,14 @@ def trouble_of(said: Refusal) -> Trouble:
 
 def steps_of(before: Files, after: Brought) -> list[Happened]:
     """Return Events of the completed steps."""
-    found = []
+    events = []
     if after.files.issued_s != before.issued_s:
         time = moment_text(after.leaf.not_after_s * 1_000)
-        found.append(Happened(EventReason.CERTIFICATE_ISSUED, {"time": time}))
+        events.append(Happened(EventReason.CERTIFICATE_ISSUED, {"time": time}))
     if FORMER_CERT in before.authority and FORMER_CERT not in after.files.authority:
         values = {"authority": after.authority.fingerprint}
-        found.append(Happened(EventReason.CERTIFICATE_ROTATED, values))
-    return found
+        events.append(Happened(EventReason.CERTIFICATE_ROTATED, values))
+    return events
 
 
 def family_told(brought: Brought) -> Certificates:
