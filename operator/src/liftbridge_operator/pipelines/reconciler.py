@@ -160,11 +160,11 @@ class PipelineReconciler:
         if body["metadata"].get("deletionTimestamp"):
             return None  # the garbage collector deletes what it owns
         seen, drift = await self._looked(key, body)
-        told = await self._say(key, body, seen)
+        written = await self._say(key, body, seen)
         for name, fields in drift:
             values = {"object": name, "fields": fields}
-            await self._events.tell(told, EventReason.DRIFT_REPAIRED, values)
-        await self._tell_failure(body, told, seen)
+            await self._events.tell(written, EventReason.DRIFT_REPAIRED, values)
+        await self._tell_failure(body, written, seen)
         if _is_at_rest(seen):
             return None
         return RequeueAfter(max(LOOK_SECONDS, (self._clock.now() - began) * LOAD_SHARE))
@@ -406,15 +406,15 @@ def _unreachable(pipeline: Pipeline, detail: str) -> Claim:
 
 
 def _was_caught_up(body: Object) -> bool:
-    told = (body.get("status") or {}).get("conditions") or ()
+    conditions = (body.get("status") or {}).get("conditions") or ()
     kind = PipelineConditionType.CAUGHT_UP.value
-    return any((one["type"], one["status"]) == (kind, "True") for one in told)
+    return any((one["type"], one["status"]) == (kind, "True") for one in conditions)
 
 
 def _has_told_failure(body: Object) -> bool:
-    told = (body.get("status") or {}).get("conditions") or ()
+    reported = (body.get("status") or {}).get("conditions") or ()
     ready = (PipelineConditionType.READY.value, "False", Reason.RUN_FAILED.value)
-    return any((one["type"], one["status"], one["reason"]) == ready for one in told)
+    return any((one["type"], one["status"], one["reason"]) == ready for one in reported)
 
 
 def _former(body: Object) -> str | None:

@@ -52,7 +52,7 @@ async def approve(session: Session, name: str, shown: str, *, is_sure: bool) -> 
     if describe.is_approved(made):
         return _approved(resource, meant, "is already approved")
     risks = made.get("risks") or ()
-    if not made.get("needsApproval") and all(one.get("accepted") for one in risks):
+    if not made.get("needsApproval") and all(risk.get("accepted") for risk in risks):
         return _approved(resource, meant, "needs no approval: it starts automatically")
     if not shown:
         session.tell(describe.plan(resource).text)

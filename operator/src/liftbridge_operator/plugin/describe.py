@@ -249,7 +249,7 @@ def _under_way(resource: Json, now_ms: int) -> list[str]:
     if under_way:
         since = age(under_way.get("since"), now_ms)
         found.append(f"Restart of {under_way.get('pod')}, for {since}.")
-        found += [f"  {one}" for one in under_way.get("blockers") or ()]
+        found += [f"  {blocker}" for blocker in under_way.get("blockers") or ()]
     made = status.get("plan") or {}
     if made:
         steps = counted(int(made.get("stepCount") or 0), "step")
@@ -383,9 +383,9 @@ def _risks(made: Json) -> list[str]:
     if not risks:
         return ["Nothing becomes unavailable: leaders are moved away before each restart."]
     found = ["Risks:"]
-    for one in risks:
-        word = "accepted" if one.get("accepted") else "not accepted"
-        found.append(f"  {one.get('kind')} ({word}): {one.get('text')}")
+    for risk in risks:
+        word = "accepted" if risk.get("accepted") else "not accepted"
+        found.append(f"  {risk.get('kind')} ({word}): {risk.get('text')}")
     return found
 
 

@@ -64,7 +64,7 @@ async def until(
     """
     namespace, name = namespace_of(resource), name_of(resource)
     end_ms = session.now_ms() + round(seconds * 1_000)
-    told = ""
+    reported = ""
     while True:
         try:
             found = await lookup.cluster(session.access, namespace, name)
@@ -75,9 +75,9 @@ async def until(
             return found
         if session.now_ms() >= end_ms:
             raise PluginError(_late(found, text, seconds), ExitCode.TIMED_OUT)
-        if text != told:
+        if text != reported:
             session.tell(f"{place_of(resource)}: {text}")
-            told = text
+            reported = text
         await session.sleep(POLL_S)
 
 

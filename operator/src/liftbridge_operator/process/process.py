@@ -103,8 +103,8 @@ class Context:
 
     def notice(self, key: Key) -> None:
         """Report a change that a watch saw, and request a pass."""
-        for told in self.on_change:
-            told(key)
+        for callback in self.on_change:
+            callback(key)
         self.requests.request(key)
 
 

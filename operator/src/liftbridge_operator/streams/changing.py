@@ -35,28 +35,28 @@ async def change(brokers: StreamBrokers, resource: Resource, action: OfStream) -
     """
     name = resource.stream_name
     mine = mark_of(resource.namespace, resource.name, resource.uid)
-    told: Event | None = None
+    event: Event | None = None
     match action:
         case Create():
-            told = await _create(brokers, action, mine)
+            event = await _create(brokers, action, mine)
         case Mark():
             await brokers.mark(name, action.stream_id, expected=action.expected, owner=mine)
-            told = (EventReason.STREAM_ADOPTED, {"stream": name}) if action.is_adopted else None
+            event = (EventReason.STREAM_ADOPTED, {"stream": name}) if action.is_adopted else None
         case Forget():
             await brokers.mark(name, action.stream_id, expected=mine, owner="")
-            told = EventReason.STREAM_FORGOTTEN, {"stream": name}
+            event = EventReason.STREAM_FORGOTTEN, {"stream": name}
         case Alter():
             await brokers.alter(name, action.settings, factor=action.factor)
-            told = _altered(name, action.fields, is_drift=action.is_drift)
+            event = _altered(name, action.fields, is_drift=action.is_drift)
         case SetReadonly():
             await brokers.set_readonly(name, is_readonly=action.is_readonly)
-            told = _altered(name, ("readonly",), is_drift=action.is_drift)
+            event = _altered(name, ("readonly",), is_drift=action.is_drift)
         case Delete():
             # A stream of this name that was created since has another id.
             await brokers.mark(name, action.stream_id, expected=mine, owner=mine)
             await brokers.delete(name)
-            told = EventReason.STREAM_DELETED, {"stream": name}
-    return told
+            event = EventReason.STREAM_DELETED, {"stream": name}
+    return event
 
 
 def _altered(name: str, fields: tuple[str, ...], *, is_drift: bool) -> Event:

@@ -100,7 +100,7 @@ async def _let_go(kube: Kube, stream: Object) -> bool:
         finalizers = stream["metadata"].get("finalizers") or []
         if FINALIZER not in finalizers:
             return False
-        left = [one for one in finalizers if one != FINALIZER]
+        left = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
         try:
             await kube.patch(
                 STREAMS,
