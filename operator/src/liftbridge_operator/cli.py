@@ -79,7 +79,7 @@ def _run(**values: Any) -> int:
     configure_logs(level=settings.log_level, style=settings.log_format, stream=sys.stderr)
     with asyncio.Runner() as runner:
         code = runner.run(run(settings, make_reconcilers))
-        end_for_sure(code)  # the runner waits without a bound for whatever still runs
+        end_for_sure(code)  # the runner waits without a bound for tasks that still run
     return int(code)
 
 

@@ -29,7 +29,7 @@ STATUS_MANAGER: Final = "liftbridge-operator-status"
 
 
 class Preconditions(NamedTuple):
-    """The object a write is meant for; a write to another object of the same name is refused.
+    """Expected object of a write; a write to another object of the same name is refused.
 
     Attributes:
         uid: UID of the object that was read.
@@ -208,13 +208,13 @@ class Kube(Protocol):
 
 
 def check_apply(body: Mapping[str, Any], kind: Kind, *, force: bool) -> None:
-    """Refuse an apply that no caller may make."""
+    """Check that an apply does not force the replicas of a set."""
     if force and kind == SETS:
         assert "replicas" not in body.get("spec", {}), "replicas of a set are never forced"
 
 
 def check_delete(kind: Kind, preconditions: Preconditions) -> None:
-    """Refuse a deletion that no caller may make."""
+    """Check that a deletion has its preconditions: a uid, for `GUARDED` kinds also a version."""
     assert preconditions.uid, "a deletion names the uid that was seen"
     if kind in GUARDED:
         assert preconditions.resource_version, "pods, claims and sets go as they were seen"

@@ -8,7 +8,7 @@ from liftbridge_operator.kube.errors import UnansweredError
 
 
 class Silence:
-    """Hung writes by namespace and kind, and until when no further write of them is sent.
+    """Hung writes by namespace and kind, each with the end of its pause.
 
     Entries are few: each one has occupied a request in flight for as long as a write may hang, and
     an expired one is dropped when the next is added.

@@ -1,4 +1,4 @@
-"""Connect to the API server as a person: by a kubeconfig, its contexts, and their namespaces.
+"""Connect to the API server as a user: by a kubeconfig, its contexts, and their namespaces.
 
 The order is that of kubectl: `--kubeconfig`, else `KUBECONFIG` (several files separated by colons),
 else `~/.kube/config`, and in a pod without any of them its ServiceAccount. Nothing is written back.

@@ -27,7 +27,7 @@ STREAMS_SHOWN_MAX: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Result of a command, for people and for programs."""
+    """Result of a command, as text and as a document."""
 
     text: str
     document: Any = field(default_factory=dict)

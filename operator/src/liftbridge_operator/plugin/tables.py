@@ -37,7 +37,7 @@ def age(moment: str | None, now_ms: int) -> str:
 
 
 def yes(value: object) -> str:
-    """Format a boolean for people."""
+    """Format a boolean as `yes` or `no`."""
     return "yes" if value else "no"
 
 

@@ -71,7 +71,7 @@ class Resync:
         self._is_due = asyncio.Event()
 
     def hasten(self) -> None:
-        """List again soon, since some resources got no pass."""
+        """Bring the next list forward, since some resources got no pass."""
         self._is_due.set()
 
     async def run(self) -> None:

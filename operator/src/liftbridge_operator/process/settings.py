@@ -157,7 +157,7 @@ SETTINGS: Final = (
 
 
 class SettingsError(Exception):
-    """Settings contradict each other, or one is malformed."""
+    """Settings conflict, or one is malformed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,8 @@ class Watches:
         """Watch until cancelled, or until a watch fails permanently.
 
         Args:
-            on_begin: Called once kopf has taken the signals of the process for itself, so that
-                the process can take them back.
+            on_begin: Called once kopf has installed its signal handlers, so that the process can
+                install its own again.
 
         Raises:
             Exception: Error that ended a watch.
@@ -187,7 +187,7 @@ def key_of(kind: Kind, namespace: str, name: str, labels: Mapping[str, str]) -> 
 
 
 def watch_settings(backoffs_s: Collection[float] = BACKOFFS_S) -> kopf.OperatorSettings:
-    """Return settings with which kopf watches, and does nothing else.
+    """Return settings with which kopf only watches.
 
     Args:
         backoffs_s: Waits between attempts of a request, after which a watch fails permanently.

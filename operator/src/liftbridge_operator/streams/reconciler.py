@@ -327,7 +327,7 @@ class StreamReconciler:
         action: OfResource,
         stream: ObservedStream | None,
     ) -> None:
-        """Write the finalizers of the resource that was read, with ours added or removed."""
+        """Write the finalizers of the resource as read, with the operator's added or removed."""
         if isinstance(action, RemoveFinalizer) and action.stream_id and stream is not None:
             mine = mark_of(resource.namespace, resource.name, resource.uid)
             await self._unmark(resource.namespace, cluster, stream, mine)

@@ -127,7 +127,7 @@ def epoch_of(view: View, broker: str) -> str:
 
 
 def read(view: View, memory: Memory, broker: str) -> tuple[Memory, bool]:
-    """Note an open gate; return whether two readings, apart in time, found it unchanged."""
+    """Note an open gate; return whether two readings, apart in time, agree."""
     epoch, now, before = epoch_of(view, broker), view.now, memory.gate
     if (
         before is None

@@ -28,7 +28,7 @@ class Pod:
         changed_ms: When its readiness last changed; its creation before that.
         is_running: Whether its main container runs.
         stuck: Cause that keeps the container from running; None without one.
-        stuck_since_ms: Since when it is stuck.
+        stuck_since_ms: Time since which it is stuck.
         kept: Token of the cancelled restart, from its annotation.
     """
 

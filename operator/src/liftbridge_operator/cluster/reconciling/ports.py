@@ -26,7 +26,7 @@ class Connection(BrokerAdmin, Protocol):
 
 
 class Connect(Protocol):
-    """Makes connections to the brokers of a cluster; nothing is connected before the first call."""
+    """Makes connections to the brokers of a cluster, each opened at the first call."""
 
     def __call__(self, cluster: Cluster, tls: TlsMaterial | None) -> Connection:
         """Return the admin port of a cluster."""
@@ -62,7 +62,7 @@ class Served:
         brokers: Brokers that have to report: those whose pods are ready.
         loaded: By broker: SHA-256 of files of certificates, by the settings that name them.
         keys: By broker: ids of the keys by which it recognises other brokers.
-        are_all: Whether these are all the brokers that the StatefulSet asks for.
+        are_all: Whether these are all the brokers that the StatefulSet requests.
     """
 
     brokers: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """External addresses of brokers: read them, report them in the status, wait for them.
 
 Services are created before pods, so that a broker knows its node port when it starts. Running
-brokers receive what is assigned later, such as the address of a load balancer.
+brokers receive addresses that are assigned later, such as that of a load balancer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,8 +62,8 @@ def reached_of(services: Sequence[Object]) -> dict[str, Reached]:
 def hosts_of(reads: Reads, spec: ClusterSpec) -> dict[int, str]:
     """Return the node addresses of brokers, by ordinal.
 
-    A broker without a pod keeps the address last reported in the status: it is down only for a
-    moment, and neither status nor certificate should change back and forth.
+    A broker without a pod keeps the address last reported in the status: it is down only
+    briefly, and neither status nor certificate should change back and forth.
     """
     found = _last_hosts(reads, spec)
     stem = len(reads.name) + 1
@@ -135,7 +135,7 @@ def until_reached(
     """Postpone the start of pods while their node ports are unknown.
 
     The start waits neither for load balancers nor for refused ports: they may never be assigned,
-    and meanwhile brokers serve other clients.
+    and brokers can serve other clients without them.
 
     Args:
         decision: The planner's decision.

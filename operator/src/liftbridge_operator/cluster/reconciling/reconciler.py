@@ -1,9 +1,9 @@
 """One pass over a cluster: observe, decide, report the status, act once.
 
-The status is written before the action: it already names the disruption that is about to start,
-and reports an observed generation at once. Both writes carry the resource version that was read,
-so of two processes that both believe they lead only one succeeds. Losing the memory that a
-process keeps between passes costs time, and nothing else.
+The status is written before the action: it already names the disruption that is about to start, and
+reports an observed generation at once. Both writes carry the resource version that was read, so of
+two processes that both act as leader only one succeeds. The loss of the memory that a process keeps
+between passes costs only time.
 """
 
 from collections.abc import Callable, Iterable
@@ -154,7 +154,7 @@ class ClusterReconciler:
             itself: The operator.
             board: Receives all conditions.
             events: Writes Kubernetes Events.
-            act_fence: Checked before each action, where leading is not enough; else `fence`.
+            act_fence: Checked before each action, if leadership is not enough; else `fence`.
         """
         self._kube = kube
         self._fence = fence
@@ -357,13 +357,13 @@ class ClusterReconciler:
 
     @classmethod
     def _may_supply(cls, found: Pass) -> bool:
-        """Return whether all objects around the set may be brought to the desired state."""
+        """Return whether all objects around the set may be reconciled."""
         return cls._may_keep(found) and not found.seen.wanted.config_errors
 
     async def _bring(
         self, key: Key, known: Remembered, found: Pass, context: ActionContext | None
     ) -> bool:
-        """Apply what is around the set where allowed; return whether pods have what they need."""
+        """Apply the objects around the set where allowed; return whether pods can start."""
         if context is None or not self._may_keep(found):
             return True
         self._fence.check(key.namespace)
@@ -446,7 +446,7 @@ class ClusterReconciler:
             made = await self._write_status(key, known, account, found, action)
         except (ConflictError, NotFoundError):
             return SOON  # the resource changed since it was read: observe again
-        except UnansweredError as error:  # nothing starts before the status names it
+        except UnansweredError as error:  # no action starts before the status names it
             await self._bring(key, known, found, context)
             known.memory = note_status_write(known.memory, found, error)
             raise

@@ -38,7 +38,7 @@ class Remembered:
         restarts: Restarts that the status does not contain yet, by broker.
         drift: Reverted drift that the status does not contain yet.
         untidied: Refusal to remove obsolete objects of a cluster at rest.
-        undone: The last action, if it failed, and why; empty otherwise.
+        undone: The last action, if it failed, and the cause; empty otherwise.
         kept: Objects as last applied.
         is_missed: Whether the pass before lacked answers, though all pods were ready.
     """
@@ -96,7 +96,7 @@ class Pass:
 
     @property
     def is_remade(self) -> bool:
-        """Return whether the set is being recreated around its pods, which have what they need."""
+        """Return whether the set is being recreated around its pods, which keep running."""
         return self.seen.recorded.shape is not None
 
 
@@ -104,7 +104,7 @@ def is_first_miss(known: Remembered, found: Pass) -> bool:
     """Return whether a ready cluster lacks answers for the first pass in a row.
 
     All its pods are ready: a late or lost answer is requested once more before the operator
-    reports or does anything.
+    reports it or acts.
     """
     seen, resource = found.seen, found.reads.resource
     ready = [pod for pod in seen.pods if pod.is_ready and not pod.is_terminating]

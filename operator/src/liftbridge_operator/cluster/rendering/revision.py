@@ -1,7 +1,7 @@
 """Digests of pod templates and configurations, and the recorded form of a desired state.
 
-A revision is our own hash, not that of the StatefulSet controller, which changes with defaults that
-a newer Kubernetes adds.
+A revision is a hash that the operator computes. That of the StatefulSet controller changes with
+defaults that a newer Kubernetes adds.
 """
 
 import hashlib

@@ -17,7 +17,7 @@ _CUT: Final = " ..."
 
 
 class Polarity(StrEnum):
-    """Which status of a condition is desired."""
+    """Desired status of a condition."""
 
     GOOD = "good"
     BAD = "bad"
@@ -25,7 +25,7 @@ class Polarity(StrEnum):
 
 
 class Presence(StrEnum):
-    """When a condition is reported."""
+    """Situation in which a condition is reported."""
 
     ALWAYS = "always"
     WHEN_TRUE = "when-true"
@@ -47,7 +47,7 @@ class Text:
         """Fill in the values; truncate the message if it is too long.
 
         Args:
-            values: One value for each placeholder, and no others.
+            values: Exactly one value for each placeholder.
         """
         assert set(values) == set(self.fields), f"{self.template!r} has {self.fields}"
         filled = self.template.format_map(values)
@@ -64,7 +64,7 @@ class ReasonSpec:
         reason: Name of the reason.
         status: `True`, `False` or `Unknown`.
         text: Message.
-        runbook: What to do about it.
+        runbook: Remedy.
     """
 
     reason: str
@@ -80,7 +80,7 @@ class AlertSpec:
     Attributes:
         name: Name of the alert.
         statuses: Statuses that trigger it.
-        duration: How long the status must last, in Prometheus' syntax.
+        duration: Minimum duration of the status, in Prometheus' syntax.
         severity: `critical`, `warning` or `info`.
     """
 
@@ -99,7 +99,7 @@ class ConditionSpec:
         type: Type of the condition.
         polarity: Which status is desired.
         presence: When it is reported.
-        meaning: What True means.
+        meaning: Meaning of True.
         reasons: All its reasons by name.
         alert: Its alert, if any.
     """
@@ -120,7 +120,7 @@ class Word:
     Attributes:
         name: Name in the status.
         meaning: Meaning of the name.
-        runbook: What to do about it; empty for steps and risks.
+        runbook: Remedy; empty for steps and risks.
     """
 
     name: str

@@ -62,7 +62,7 @@ class BrokerSetting:
         maximum: Largest one.
         choices: Values of a choice.
         off: Word that an address takes instead; empty for none.
-        refused: Why brokers refuse it when it is set; empty when they do not.
+        refused: Reason for which brokers refuse it when it is set; empty for none.
         is_secret: Whether its values must never be shown.
     """
 
@@ -99,7 +99,7 @@ class BrokerSetting:
         return f"is more than {self._shown(self.maximum)}" if number > self.maximum else ""
 
     def _shown(self, bound: int) -> str:
-        """Format a bound for people."""
+        """Format a bound in its human-readable unit."""
         if self.kind != "duration":
             return str(bound)
         for unit in ("h", "m", "s", "ms", "us"):
