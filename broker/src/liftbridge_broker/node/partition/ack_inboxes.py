@@ -9,7 +9,7 @@ from liftbridge_broker.wire.subjects import reserved_subjects
 
 
 class AckInboxes:
-    """Rules for the ack inboxes named by NATS messages: of clients, and of brokers.
+    """Rules for the ack inboxes, of clients and of brokers, that NATS messages name.
 
     Args:
         namespace: Prefix of the subjects of this cluster.
@@ -28,7 +28,7 @@ class AckInboxes:
         self._subjects = subjects
 
     def prepare_replies(self) -> None:
-        """Get ready for `allows_reply`, in steps."""
+        """Prepare for `allows_reply`, in steps."""
         if self._subjects is not None:
             self._subjects.prepare()
 
@@ -46,9 +46,9 @@ class AckInboxes:
     def allows_reply(self, reply: str) -> bool:
         """Return whether acks may be sent to a NATS reply subject.
 
-        It may be what the inbox of a client may be, but not the subject of a stream: a publisher
-        does not mean it as an inbox, and the stream would store the acks. No stream stores messages
-        of reserved subjects, `_INBOX.` among them.
+        The rules of a client's inbox apply. It must also not be the subject of a stream: that is
+        not meant as an inbox, and the stream would store the acks. No stream stores messages of
+        reserved subjects, `_INBOX.` among them.
         """
         if not self.reserved.allows_ack_inbox(reply):
             return False

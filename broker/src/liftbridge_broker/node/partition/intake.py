@@ -1,8 +1,8 @@
 """Turns NATS messages into runs: decodes envelopes, stores other payloads unchanged.
 
-The common case, a run of plain messages on one subject, costs one `startswith` a message. Acks of
-messages that name an inbox go back over NATS (layout: `wire/envelope.py`), and on
-streams with `ack_reply` those of other messages with a reply subject.
+The common case, a run of plain messages on one subject, costs one `startswith` a message. Acks go
+over NATS to the inbox that an envelope names (layout: `wire/envelope.py`) and, on streams with
+`ack_reply`, to the reply subject of any other message.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
@@ -42,7 +42,7 @@ from liftbridge_broker.wire.publish_acks import PublishAckEncoder
 from liftbridge_proto import api_pb2
 
 MESSAGE_HEADERS_MAX: Final = 1_000
-"""Headers of a message: each costs every broker that stores it some 4 us, whatever its size."""
+"""Most headers of a message: each takes every broker that stores it about 4 us, at any size."""
 
 UNKNOWN_PREFIX: Final = "outcome unknown: "
 """Prefix of the reason for an unknown outcome, whichever broker reports it."""
@@ -88,7 +88,7 @@ class InboxAcks:
         self.entries: list[tuple[int, str, bytes, int]] = []
 
     def acked(self, stored: Stored) -> None:
-        """Publish one ack for each entry; neighbours with one inbox are built as a run."""
+        """Publish one ack for each entry; adjacent entries with one inbox are encoded together."""
         frames: list[bytes] = []
         encoder = stored.acks or self._encoder
         entries = self.entries
@@ -176,11 +176,11 @@ def ack_error_of(error: LiftbridgeError) -> AckError:
 
 
 def error_of_ack(ack: api_pb2.Ack) -> LiftbridgeError:
-    """Return the refusal in another broker's error ack, by its reason where given.
+    """Return the refusal that another broker's error ack carries, with its reason if it has one.
 
-    Without one, as from the original, the texts are those of the original.
-    An unknown reason is never treated as a definite refusal: a replaced leader, unaware of it, may
-    have sent the ack, while its successor stored the message.
+    Acks of the original have no reason and get the texts of the original. An unknown code is never
+    a definite refusal: the ack may come from a leader that does not know yet that it was replaced,
+    while its successor stored the message.
     """
     reason = ack.refusal[:REASON_LENGTH_MAX]
     match ack.ackError:
@@ -196,16 +196,16 @@ def error_of_ack(ack: api_pb2.Ack) -> LiftbridgeError:
 
 
 class Intake:
-    """Makes runs of the messages of one partition's subscription.
+    """Turns the messages of one partition's NATS subscription into runs.
 
     Args:
         encoder: Builds the partition's acks.
         publish: Sends NATS frames.
-        partition_id: Drops messages this broker appended itself (`Liftbridge-Appended`).
-        record_bytes_max: Payloads above are refused with `TOO_LARGE`, as are those with more
-            headers than `MESSAGE_HEADERS_MAX`.
+        partition_id: Messages that name it in `Liftbridge-Appended` are stored already: dropped.
+        record_bytes_max: Larger payloads are refused with `TOO_LARGE`, as are messages with more
+            than `MESSAGE_HEADERS_MAX` headers.
         options: Settings of the stream.
-        inboxes: Rules for where acks may go, and subjects that clients may not use.
+        inboxes: Rules for the subjects of acks, and subjects that clients may not use.
         ack_times: Gets nanoseconds from the append of a run to its acks, by ack policy.
         replies: Builds acks of plain messages.
 
@@ -325,19 +325,19 @@ class Intake:
         return arrival.reply if self._inboxes.allows_reply(arrival.reply) else ""
 
     def reply_acks(self, reply: str, indices: Sequence[int]) -> tuple[PendingAck, ...]:
-        """Return the pending acks of plain messages of a run; `reply` is of `reply_of`."""
+        """Return the pending acks of plain messages of a run; `reply` comes from `reply_of`."""
         if not reply or not indices:
             return ()
         acks = ReplyAcks(self._replies, self._publish, self._ack_times, reply, indices)
         return (PendingAck(POLICY_ALL, acks),)
 
     def inbox_of(self, message: api_pb2.Message, payload: bytes, reply: str) -> str:
-        """Return where the ack of an envelope goes, empty for nowhere.
+        """Return the subject that gets the ack of an envelope, empty for none.
 
         Args:
             message: The envelope's message.
             payload: The whole envelope.
-            reply: Takes the ack if the message names no inbox; of `reply_of`.
+            reply: Gets the ack if the message names no inbox; comes from `reply_of`.
         """
         inbox = message.ackInbox
         if not inbox:
@@ -351,7 +351,7 @@ class Intake:
         message: api_pb2.Message | None,
         error: TooLargeError,
     ) -> None:
-        """Send an error ack for a skipped message, if it says where to."""
+        """Send an error ack for a skipped message that has an inbox or a reply subject."""
         reply = self.reply_of(arrival)
         if message is None:
             for ack in self.reply_acks(reply, (0,)):
@@ -368,9 +368,9 @@ class Intake:
         return InboxAcks(self._encoder, subject, self._publish, self._ack_times, self._inboxes)
 
     def copies_of(self, run: PublishRun) -> Iterator[PublishRun]:
-        """Yield a run appended to a neighbouring partition in the form this one stores.
+        """Yield copies of a neighbouring partition's run, as runs for this partition.
 
-        Acks go to the publisher's inbox, if any; a run never holds a server-made inbox.
+        Acks go to the publisher's inbox, if any; a run never holds an inbox that a broker made.
         """
         count = len(run.values)
         size = 1 if self.takes_singles else count
@@ -399,7 +399,7 @@ class Intake:
 
 
 class _Draft:
-    """A run being collected."""
+    """A run under construction."""
 
     __slots__ = (
         "_arrival",
@@ -427,7 +427,7 @@ class _Draft:
         self._plain: list[int] = []
 
     def add(self, payload: bytes, message: api_pb2.Message | None) -> None:
-        """Take one message; `None` means that the whole payload is the value."""
+        """Add one message; `None` means that the whole payload is the value."""
         if message is None:
             self._plain.append(len(self._values))
             self._values.append(payload)
@@ -470,7 +470,7 @@ class _Draft:
 
 
 class _OnlyErrors:
-    """Policy NONE with an inbox: silence on success, an error ack otherwise."""
+    """Sink for policy NONE with an inbox: sends nothing on success, an error ack on refusal."""
 
     __slots__ = ("_sink",)
 
@@ -486,12 +486,12 @@ class _OnlyErrors:
 
 
 def pending_ack_of(policy: int, sink: InboxAcks) -> PendingAck:
-    """Return a pending ack to inboxes; under policy NONE send only refusals."""
+    """Return a pending ack that goes to inboxes; under policy NONE it sends only refusals."""
     return PendingAck(policy, sink if policy != POLICY_NONE else _OnlyErrors(sink))
 
 
 def check_headers(headers: Sized) -> None:
-    """Refuse a message for the number of its headers.
+    """Refuse a message with too many headers.
 
     Raises:
         TooLargeError: There are more than `MESSAGE_HEADERS_MAX`.
@@ -504,25 +504,25 @@ def check_headers(headers: Sized) -> None:
 
 
 def stamp_of(headers: Mapping[str, bytes]) -> PublisherStamp | None:
-    """Stamp of an idempotent publisher in the headers of a message that a client published.
+    """Return the stamp of an idempotent publisher in the headers of a client's message.
 
     Raises:
-        InvalidRequestError: It is incomplete or malformed.
+        InvalidRequestError: The stamp is incomplete or malformed.
     """
     return parse_headers(headers) if not STAMP_HEADERS.isdisjoint(headers) else None
 
 
 def _stamp_of(headers: Mapping[str, bytes]) -> PublisherStamp | None:
-    """Stamp of an idempotent publisher in message headers; malformed ones count as absent."""
+    """Return the stamp of an idempotent publisher in message headers, `None` if malformed."""
     try:
-        found = parse_headers(headers)
+        stamp = parse_headers(headers)
     except InvalidRequestError:
         return None
-    return found
+    return stamp
 
 
 def _stamp_of_block(block: bytes) -> PublisherStamp | None:
-    """Do as `_stamp_of`, from a NATS header block."""
+    """Return the stamp of an idempotent publisher in a NATS header block, `None` if malformed."""
     if b"liftbridge-" not in block.lower():
         return None  # skip parsing a long block without a stamp
     fields: dict[str, bytes] = {}

@@ -44,7 +44,7 @@ class Listening:
     """Subjects whose messages this broker stores.
 
     Attributes:
-        others: Ways to the listeners of a subject, for its partitions.
+        others: Reaches the listeners of a subject, for its partitions.
         lost_copy_count: Messages that other listeners of a subject missed while NATS was
             unavailable.
     """
@@ -114,8 +114,8 @@ class Listening:
         """Copy a directly appended run to neighbouring partitions and to NATS.
 
         The no-echo connection does not deliver it back here, so this method copies it to this
-        broker's partitions on the same subject, except queue groups (ADR 0005): at once, as far as
-        the turn allows, and in the order of appends to the subject. Subjects take turns.
+        broker's partitions on the same subject, except queue groups (ADR 0005). It copies as much
+        as the loop turn allows, in the order of appends to the subject; subjects take turns.
         """
         try:
             self._messaging.publish_quiet(partition.envelopes_of(run))

@@ -21,8 +21,8 @@ from liftbridge_broker.wire.publish_acks import PublishAckEncoder
 
 
 def newest_timestamp(partitions: Mapping[PartitionId, Partition]) -> int:
-    """Return the latest timestamp of all records held here, below 1 for none."""
-    return max((one.log.largest_timestamp for one in partitions.values()), default=0)
+    """Return the latest timestamp of all records in these partitions, below 1 for none."""
+    return max((partition.log.largest_timestamp for partition in partitions.values()), default=0)
 
 
 def open_partition(
@@ -34,14 +34,14 @@ def open_partition(
     others: OtherListeners,
     subjects: StreamSubjects,
 ) -> Partition:
-    """Open the log of a replica; it has no role yet.
+    """Open the log of a replica, which gets its role later.
 
     Args:
-        context: What the parts of the node share.
+        context: State and ports that the parts of the node share.
         stream: Its stream.
         state: Its state in the metadata.
         now: Time now.
-        others: Ways to the other listeners of its subject.
+        others: Reaches the other listeners of its subject.
         subjects: Subjects of all streams, to which no ack goes.
 
     Raises:
@@ -86,7 +86,7 @@ def open_partition(
     if reason:
         partition.go_offline(reason)
     elif not is_alone:
-        # The role that follows decides whether it may move the log start.
+        # The role that it gets later decides whether it may move the log start.
         context.store.set_leader(partition_id, is_leader=False)
     if stream.publishers and context.is_caught_up:
         take_up_publishers(context, partition)
@@ -107,10 +107,10 @@ def new_publishers(context: NodeContext, log: PartitionLog) -> PublisherHistory:
 
 
 def take_up_publishers(context: NodeContext, partition: Partition) -> None:
-    """Rebuild the state of publishers from its snapshot and the log; keep it from here on.
+    """Rebuild the state of publishers from its snapshot and the log; keep it from then on.
 
-    Call it once the metadata show whether there are any: before, the table would miss publishers in
-    the log of an earlier process. A log that cannot be read takes the partition offline.
+    Call it once the metadata show whether the stream has any: earlier, the table would miss
+    publishers in the log of an earlier process. An unreadable log takes the partition offline.
     """
     if partition.offline_reason:
         return
@@ -148,9 +148,9 @@ def renew_publishers(
 def _cut_publishers(context: NodeContext, partition: Partition, now: Instant) -> None:
     """Roll the state of publishers back to the end of a truncated or restarted log.
 
-    A cut undoes the batches above it, and nothing that committed records stated. For a cut below
-    the settled offset, after an unclean election, the snapshot and the remaining headers give the
-    state.
+    A cut undoes the batches above it, and no effect of committed records. After a cut below the
+    settled offset, by an unclean election, the state is rebuilt from the snapshot and the
+    remaining headers.
     """
     log = partition.log
     is_exact = False
@@ -163,18 +163,18 @@ def _cut_publishers(context: NodeContext, partition: Partition, now: Instant) ->
         return
     if not is_exact:
         partition.publishers = new_publishers(context, log)
-        # For an empty log the snapshot may be of another history: no header is left to compare.
+        # The snapshot of an empty log may be of another history: no header is left to compare.
         if log.log_end_offset > log.log_start_offset:
             take_up_publishers(context, partition)
     if partition.offline_reason:
-        # The saved snapshot holds more than the log could give.
+        # Keep the saved snapshot: the log cannot be read, so a new one would hold less.
         context.store.set_snapshot_source(partition.partition_id, None)
         return
     context.store.write_snapshot(partition.partition_id, now)
 
 
 def _is_read(partition: Partition, read: Callable[[], None]) -> bool:
-    """Return whether a log could be read; if not, its partition goes offline."""
+    """Read a log and return whether that succeeded; if not, take its partition offline."""
     try:
         read()
     except (CorruptionError, FilesError) as error:

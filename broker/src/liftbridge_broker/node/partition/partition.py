@@ -59,11 +59,11 @@ NOT_LEADER_TEXT: Final = "Server not partition leader"
 
 
 class OtherListeners(NamedTuple):
-    """Ways to the other listeners of a partition's subject (`node.partition.listening`).
+    """Callables that reach the other listeners of a subject (`node.partition.listening`).
 
     Attributes:
         can_take: Returns whether NATS and neighbouring partitions accept messages of a subject.
-        fan_out: Gives them a run that was appended directly.
+        fan_out: Copies a directly appended run to them.
     """
 
     can_take: Callable[[str], bool]
@@ -78,8 +78,8 @@ class Partition:
     is appended while paused, read-only, offline or closed, or in another role than `LEADER`.
 
     Attributes:
-        context: What the parts of the node share.
-        others: Ways to the other listeners of its subject.
+        context: State and ports that the parts of the node share.
+        others: Reaches the other listeners of its subject.
         log: Its log; owned by the store.
         partition_id: Unique id.
         stream: Name of the stream.
@@ -91,9 +91,9 @@ class Partition:
         leader_epoch: Epoch of this leadership, or of the last one.
         publishers: State of idempotent publishers.
         acks: Builds its acks.
-        intake: Makes runs of its NATS messages.
+        intake: Turns its NATS messages into runs.
         role: This broker's role for it.
-        replication: The other replicas; `None` for an only replica, and in role `NONE`.
+        replication: The other replicas; `None` for a sole replica, and in role `NONE`.
         has_read_error: Whether it is offline only because of a read error; its log may be intact.
     """
 
@@ -155,9 +155,9 @@ class Partition:
 
     @property
     def is_latest_known(self) -> bool:
-        """Return whether all that may be committed is known to be (I9).
+        """Return whether every possibly committed record is known to be committed (I9).
 
-        Records that a sole replica started with may have counted before they were on disk.
+        A sole replica may have committed the records it started with before they were on disk.
         """
         if self.replication is not None:
             return self.replication.is_latest_known
@@ -176,7 +176,7 @@ class Partition:
     def takes_runs(self) -> bool:
         """Return whether neighbouring messages may share a run.
 
-        Optimistic concurrency decides on each message, a queue group sends each its own way.
+        Optimistic concurrency checks each message; a queue group routes each one separately.
         """
         return not self.options.optimistic_concurrency and not self.group
 
@@ -217,8 +217,8 @@ class Partition:
     def take_copy(self, run: PublishRun, now: Instant, wall_ns: int) -> None:
         """Append a run that arrived over NATS, or from a neighbouring partition.
 
-        While paused by hand messages are counted and dropped, as the original does; an auto-paused
-        partition wakes up.
+        A manually paused partition counts and drops the messages, as the original does; an
+        auto-paused partition resumes.
         """
         publisher = run.publisher
         if publisher is not None and is_foreign(
@@ -238,7 +238,7 @@ class Partition:
             self._park(run, now)
 
     def _append(self, run: PublishRun, now: Instant, wall_ns: int) -> PublishRun | None:
-        """Append a run and answer it; return its new part, `None` for none."""
+        """Append a run and hold its acks; return the part that is new, `None` for none."""
         replication = self.replication
         try:
             self._check_open()
@@ -251,7 +251,7 @@ class Partition:
                 replication.check_append(is_all=run.waits_for_all, now=now)
             timestamp, base, data = self._write(rest, now, wall_ns)
         except LiftbridgeError as error:
-            # A cut-off leader cannot name the cause: the log, or the state, may have changed.
+            # A cut-off leader cannot report the cause: another leader may have changed the log.
             is_cut_off = replication is not None and replication.is_cut_off  # guard A.refusal
             self._refuse(run, cut_off() if is_cut_off else error)
             return None
@@ -308,7 +308,7 @@ class Partition:
         """Answer a duplicate with the position of the original, once that is committed."""
         last = pieces[-1]
         first = Stored(last.base_offset, wall_ns, wall_ns, self.leader_epoch, is_duplicate=True)
-        # Whatever its policy: a publisher that retries needs to know that the record is durable.
+        # Always policy ALL: a publisher that retries needs to know that the record is durable.
         run.pending_acks = [ack._replace(policy=POLICY_ALL) for ack in run.pending_acks]
         self._hold(Offset(last.base_offset + last.record_count), in_pieces(first, pieces), run)
 
@@ -533,7 +533,7 @@ class Partition:
 
     @property
     def has_pending_acks(self) -> bool:
-        """Return whether runs that are stored wait for their acks."""
+        """Return whether acks of stored runs are pending."""
         return len(self._pending) > 0 or len(self._pending_on_disk) > 0
 
     def refuse_appends(self, error: LiftbridgeError) -> None:
@@ -553,7 +553,7 @@ class Partition:
         self._give_up(error if is_deleted else OutcomeUnknownError(f"outcome unknown: {error}"))
 
     def fail_all_acks(self, error: LiftbridgeError) -> None:
-        """Fail the acks that wait for all replicas."""
+        """Fail the pending acks that wait for all replicas."""
         self._pending.fail(error)
 
     def _give_up(self, error: LiftbridgeError) -> None:

@@ -1,4 +1,4 @@
-"""The log of a partition, as the state of its idempotent publishers reads it."""
+"""The log of a partition, as its publisher history reads it to rebuild publisher state."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -14,7 +14,7 @@ SCAN_BYTES: Final = 4 * 1024 * 1024
 
 
 class LogOfPublishers:
-    """A `PublisherLog`."""
+    """The log of one partition as a `PublisherLog`."""
 
     __slots__ = ("_log",)
 
@@ -39,7 +39,7 @@ class LogOfPublishers:
 
     @property
     def settled_offset(self) -> Offset:
-        """Offset below which nothing is cut, whatever crashes; compaction has the same bound."""
+        """Offset below which no crash truncates the log; compaction has the same bound."""
         log = self._log
         return max(log.log_start_offset, min(log.high_watermark, log.recovery_point))
 
@@ -65,11 +65,11 @@ class LogOfPublishers:
 
 
 def is_foreign(state: ClusterState, stream: str, publisher_id: PublisherId) -> bool:
-    """Return whether a publisher is registered, for another stream than this one."""
+    """Return whether a publisher is registered for another stream than this one."""
     if publisher_id not in state.publisher_epochs:
         return False
-    found = state.stream(stream)
-    own = found.publishers.values() if found is not None else ()
+    stream_state = state.stream(stream)
+    own = stream_state.publishers.values() if stream_state is not None else ()
     return all(publisher.publisher_id != publisher_id for publisher in own)
 
 

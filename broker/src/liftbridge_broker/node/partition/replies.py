@@ -1,7 +1,7 @@
 """Acks of plain messages, which go to the NATS reply subject that the publisher named.
 
-Only streams with `ack_reply` send them. An ack means what that of JetStream means: the message is
-on every in-sync replica, as by policy ALL, and too few of them refuse it.
+Only streams with `ack_reply` send them. As with JetStream, an ack means that the message is on
+every in-sync replica, as under policy ALL. Below the min ISR the message is refused.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ class ReplyAcks:
         encoder: Builds the acks.
         publish: Sends frames.
         times: Gets nanoseconds from append to ack, by policy.
-        reply: The reply subject; acks may be sent to it.
+        reply: The reply subject, to which acks are allowed.
         indices: Positions of the messages in the run.
     """
 

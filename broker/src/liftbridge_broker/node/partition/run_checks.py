@@ -24,7 +24,7 @@ def check_run(
     publishers: PublisherHistory,
     replication: Replication | None,
 ) -> tuple[StoredPiece, ...]:
-    """Apply optimistic concurrency, restore and idempotence.
+    """Check a run by the rules of optimistic concurrency, restores and idempotence.
 
     Returns:
         Positions at which the first records of the run are stored already.
@@ -82,14 +82,14 @@ def without_stored(run: PublishRun, pieces: Sequence[StoredPiece]) -> PublishRun
 
 def joined(pieces: Sequence[StoredPiece]) -> tuple[StoredPiece, ...]:
     """Return the pieces, with adjoining neighbours merged."""
-    found: list[StoredPiece] = []
+    merged: list[StoredPiece] = []
     for piece in pieces:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if last is not None and last.base_offset + last.record_count == piece.base_offset:
-            found[-1] = last._replace(record_count=last.record_count + piece.record_count)
+            merged[-1] = last._replace(record_count=last.record_count + piece.record_count)
         else:
-            found.append(piece)
-    return tuple(found)
+            merged.append(piece)
+    return tuple(merged)
 
 
 def in_pieces(stored: Stored, pieces: tuple[StoredPiece, ...]) -> Stored:

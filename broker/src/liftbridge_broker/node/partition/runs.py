@@ -32,8 +32,8 @@ class Stored(NamedTuple):
         is_duplicate: Whether an earlier run of the same idempotent publisher stored it.
         pieces: Positions of an idempotent publisher's run that is stored in several pieces, because
             other records were stored between two attempts; else empty.
-        acks: Builds acks in the name of another stream of the queue group, which stored it; `None`
-            when the stream that was asked did.
+        acks: Builds acks for another stream of the queue group, which stored it; `None` when the
+            requested stream stored it.
     """
 
     base_offset: Offset
@@ -58,7 +58,7 @@ class AckSink(Protocol):
 
 
 class PendingAck(NamedTuple):
-    """A pending ack: its sink and its policy. Never created for policy NONE."""
+    """A pending ack: its policy and its sink."""
 
     policy: int
     sink: AckSink
@@ -79,7 +79,7 @@ class PublishRun:
         policy: Ack policy written into the envelope for other listeners.
         correlation_ids: UTF-8 correlation ids for the envelope; `None` when there are none.
         ack_inbox: The caller's own inbox for the envelope, empty for none.
-        expected_offsets: Optimistic concurrency: offsets asked for, -1 for any; `None` means 0.
+        expected_offsets: Optimistic concurrency: expected offsets, -1 for any; `None` means 0.
         publisher: Stamp of an idempotent publisher; such a run is a batch of its own.
         offsets: Restore: offsets that the records must get, increasing.
         timestamps: Restore: timestamps of the records, not decreasing.

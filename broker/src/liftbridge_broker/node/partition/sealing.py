@@ -93,7 +93,7 @@ class RunSealer:
         )
 
     def _frames(self, run: PublishRun, base_offset: Offset, timestamp: int) -> list[bytes]:
-        """Encode all records; neighbours with equal timestamp and subjects share one encoding."""
+        """Encode all records, adjacent ones with equal timestamps and subjects in one call."""
         if run.timestamps is None and run.offsets is None:
             return self._encoder.encode(
                 base_offset=base_offset,
@@ -115,14 +115,14 @@ class RunSealer:
     def _encode_part(
         self, run: PublishRun, start: int, end: int, offset: int, timestamp: int
     ) -> list[bytes]:
-        """Frames of the records from `start` to `end`, which differ in key, value and headers."""
+        """Encode records `start` to `end`, which may differ only in key, value and headers."""
         keys, headers = run.keys, run.headers
         if run.timestamps is not None:
             timestamp = run.timestamps[start]
         subject = run.subject if run.subjects is None else run.subjects[start]
         reply = run.reply if run.replies is None else run.replies[start]
         if end - start == 1 and keys is not None:
-            # A page of one record would cost more.
+            # `encode` would cost more for a single record.
             frame = self._encoder.encode_record(
                 offset=offset,
                 timestamp=timestamp,

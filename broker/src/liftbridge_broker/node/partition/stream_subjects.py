@@ -1,4 +1,4 @@
-"""Subjects of all streams, brought up to date with the metadata."""
+"""Subjects of all streams, kept up to date with the metadata."""
 
 from collections.abc import Callable
 from typing import Final
@@ -15,7 +15,7 @@ ADD_WEIGHT: Final = 8
 class StreamSubjects:
     """Subjects of all streams, to tell whether a stream would store a message.
 
-    Invariant: the streams that are known are the oldest ones, by id.
+    Invariant: `_known` holds the oldest streams, by id.
 
     Args:
         streams: Returns all streams by id, in order of creation.
@@ -23,7 +23,7 @@ class StreamSubjects:
     """
 
     def __init__(self, streams: Callable[[], dict[StreamId, StreamState]], chores: Chores) -> None:
-        """Start empty: most brokers are never asked."""
+        """Start empty: most brokers never need the table."""
         self._streams = streams
         self._chores = chores
         self._table: SubjectTable[StreamId] = SubjectTable()
@@ -31,7 +31,7 @@ class StreamSubjects:
         self._is_prepared = False
 
     def prepare(self) -> None:
-        """Build the table before the first question; no-op when it was begun."""
+        """Start to build the table before the first lookup; no-op once started."""
         if not self._is_prepared:
             self._is_prepared = True
             self._chores.begin(self._build())
