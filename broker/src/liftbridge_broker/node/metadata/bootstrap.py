@@ -1,7 +1,7 @@
 """Finds the cluster of a broker with an empty data directory, or founds one.
 
-A second history over an existing one must never happen, so a broker without metadata first asks all
-brokers. A broker that knows a cluster names its leader. The new broker asks that leader to add it
+A second metadata history must never replace an existing one, so a broker without metadata first
+asks all brokers. One that knows a cluster names its leader, and the new broker asks it to be added
 as a learner, with the identity of its directory: a wiped disk is a new member. A cluster is founded
 only
 
@@ -40,7 +40,7 @@ PATIENCE_NS: Final = 300 * MILLISECOND_NS
 """Time to wait for an answer of a broker that knows a cluster, before founding one."""
 
 CLAIM_NS: Final = 10_000 * MILLISECOND_NS
-"""Time for which the claim of a broker not needed to found counts: it may have stopped."""
+"""Time for which a claim counts, unless its broker is a required founder: it may have stopped."""
 
 SEEKERS_MAX: Final = 1_000
 
@@ -96,7 +96,7 @@ class Discovery:
     def __init__(
         self, me: Peer, role: Role, peers: Sequence[BrokerId], send: Send, now: Instant
     ) -> None:
-        """Begin to ask at `now`."""
+        """Start the search at `now`."""
         self._me = me
         self._role = role
         self._peers = tuple(sorted({*peers, BrokerId(me.broker)}))
@@ -178,8 +178,8 @@ class Discovery:
     def _join(self, reply: DiscoverReply) -> None:
         """End the search when some broker knows a cluster.
 
-        When its members already include this very directory, because listed peers founded it while
-        this broker still asked, the broker begins as that member.
+        When its members already include this directory, because listed peers founded it during the
+        search, the broker begins as that member.
         """
         if self._me in reply.voters:
             self.beginning = Beginning(Configuration(tuple(sorted(reply.voters))), reply.cluster_id)
@@ -187,13 +187,13 @@ class Discovery:
             self.beginning = Beginning(EMPTY, "")
 
     def contradictions(self) -> dict[BrokerId, Claim]:
-        """Claims of other brokers that keep this one from founding now, by broker.
+        """Claims of other brokers that prevent this one from founding now, by broker.
 
-        For an intended founder its last claim counts. Of other brokers only those heard recently
-        count, as only they could found a cluster alone; after founding, a broker is no longer a
+        The last claim of an intended founder always counts. Any other claim counts only while it is
+        recent: its broker could found a cluster alone. After that, the broker is no longer a
         seeker.
         """
-        found: dict[BrokerId, Claim] = {}
+        contradicting: dict[BrokerId, Claim] = {}
         for broker, (claim, heard_at) in sorted(self._claims.items()):
             is_recent = self._now - heard_at < CLAIM_NS
             if self._role is Role.PEER:
@@ -206,8 +206,8 @@ class Discovery:
             else:
                 contradicts = False
             if contradicts:
-                found[broker] = claim
-        return found
+                contradicting[broker] = claim
+        return contradicting
 
     @property
     def claim(self) -> Claim:
@@ -238,8 +238,8 @@ class Discovery:
         elif sender in self.seekers or len(self.seekers) < SEEKERS_MAX:
             self.seekers[sender] = Peer(sender, body.data_dir_id)
             self._claims[sender] = body.claim, self._now
-            # A question may be replayed; it may delay a founding but never cause one. An answer
-            # comes from a start that has proven itself.
+            # A replayed question may delay a founding but never cause one. An answer comes from a
+            # process that proved its identity.
             if isinstance(body, DiscoverReply):  # guard Auth.founders
                 self._founders[sender] = self.seekers[sender]
 
@@ -255,8 +255,8 @@ class Discovery:
     def _found(self) -> None:
         if self._role is Role.PEER:
             others = [self._founders[one] for one in self._peers if one != self._me.broker]
-            # Brokers that still ask must learn that this directory was empty, or they wait for
-            # ever.
+            # Brokers that still search must learn that this directory was empty, or they would
+            # wait forever.
             for other in others:
                 self._answer(BrokerId(other.broker))
             self.beginning = founded_by([self._me, *others])

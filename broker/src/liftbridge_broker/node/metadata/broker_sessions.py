@@ -70,7 +70,7 @@ class BrokerSessions:
             self._session(broker, now)
 
     def _session(self, broker: BrokerState, now: Instant) -> _Session:
-        """Return the session of the present registration; start it now for a new registration."""
+        """Return the session of the current registration; start it now for a new registration."""
         session = self._sessions.get(broker.broker)
         if session is None or session.broker_epoch != broker.broker_epoch:
             session = self._sessions[broker.broker] = _Session(broker.broker_epoch, now)
@@ -86,7 +86,7 @@ class BrokerSessions:
     ) -> list[Command]:
         """Handle a heartbeat; return the commands to propose because of it.
 
-        A heartbeat of another registration than the present one proves nothing about this one.
+        A heartbeat of another registration proves nothing about the current one.
         """
         broker = state.brokers.get(broker_id)
         if (
@@ -120,10 +120,10 @@ class BrokerSessions:
 
     def date_of(self, voters: Collection[BrokerId], tolerance_ns: int, now: Instant) -> Date:
         """Date that a majority of the voters has reached, by recent heartbeats."""
-        found = (self._sessions.get(voter) for voter in voters)
+        sessions = (self._sessions.get(voter) for voter in voters)
         clocks = [
             session.wall_ahead_ns + now
-            for session in found
+            for session in sessions
             if session is not None
             and session.wall_ahead_ns is not None
             and now - session.heard_at < self._session_ns
@@ -183,7 +183,7 @@ class BrokerSessions:
 
     @staticmethod
     def _may_ask(session: _Session, kind: type[Command], now: Instant) -> bool:
-        """Return whether to propose: one of a kind at a time per broker, repeated if due."""
+        """Return whether to propose a command of a kind: once per broker and `RETRY_NS`."""
         if session.asked_for is kind and now - session.asked_at < RETRY_NS:
             return False
         session.asked_for, session.asked_at = kind, now

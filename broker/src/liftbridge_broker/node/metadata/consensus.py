@@ -140,7 +140,7 @@ class RaftConsensus:
             me: This broker with its data directory.
             link: Sends messages to other brokers.
             origin: 16 random bytes, unique to this process.
-            sync_token: Token of every sync of the log; the owner hands its events back.
+            sync_token: Token of every sync of the log; its events go to `on_file_event`.
             rng: Random source for election timeouts.
             now: Time of the start.
             options: Times and bounds.
@@ -150,7 +150,7 @@ class RaftConsensus:
 
         Raises:
             CorruptionError: The log contradicts itself.
-            FilesError: The disk refused.
+            FilesError: The disk reported an error.
         """
         if log.configuration.voters == (me,):
             # No other voter can have led since, so all durable entries are committed.
@@ -238,7 +238,7 @@ class RaftConsensus:
                 self._advance()
 
     def read(self, token: ReadToken) -> None:
-        """Request an event for when the state holds every outcome announced before this call."""
+        """Request an event once the state holds every outcome announced before this call."""
         try:
             self._core.read(token, self._now)
         except RaftRefusalError as error:
@@ -261,7 +261,7 @@ class RaftConsensus:
         self._change(AddLearner(peer))
 
     def promote(self, peer: Peer) -> None:
-        """Give a learner that has caught up a vote; raises `LiftbridgeError`."""
+        """Make a learner that has caught up a voter; raises `LiftbridgeError`."""
         self._change(Promote(peer))
 
     def remove(self, peer: Peer) -> None:
@@ -272,7 +272,7 @@ class RaftConsensus:
         self._ask(lambda: self._core.propose_config(change))
 
     def _ask(self, call: Callable[[], object]) -> None:
-        """Call the core as the leader."""
+        """Call the core as the leader, and translate its refusals."""
         try:
             call()
         except (NotRaftLeaderError, RaftBusyError) as error:
@@ -386,7 +386,7 @@ class RaftConsensus:
         appended by the deadline precedes all later requests in the log, or is lost.
         """
         if body.term == 0:
-            return None  # of a former version, which sends no deadline
+            return None  # sent by an earlier version, without a deadline
         if not self._core.is_leader:
             return None  # the core refuses, with a better text
         if body.term != self._core.term:  # guard Propose.term
@@ -554,7 +554,7 @@ class RaftConsensus:
     def _fail(self, error: FilesError) -> None:
         """Stop all writes after a disk error; never retry a sync.
 
-        Proposals written or sent may turn out committed; all others will not.
+        Proposals already written or sent may still be committed; all others will not be.
         """
         if self.failure is not None:
             return
@@ -575,15 +575,15 @@ def recovered_metadata(log: RaftLog, last: int | None = None) -> RecoveredMetada
     """Return the metadata that a log is certain to hold, or holds up to an index.
 
     Raises:
-        FilesError: The disk refused.
+        FilesError: The disk reported an error.
     """
     meta = log.snapshot_meta
     commit = log.hard_state().commit if last is None else last
     first = meta.last_index + 1
-    found = log.entries(first, commit + 1, sys.maxsize) if first <= commit else ()
+    stored = log.entries(first, commit + 1, sys.maxsize) if first <= commit else ()
     entries = [
         Committed(MetadataIndex(entry.entry_index), _command_of(entry), ProposalToken(0))
-        for entry in found
+        for entry in stored
     ]
     snapshot = log.newest_snapshot()
     state = b"" if snapshot is None else snapshot.state

@@ -1,4 +1,4 @@
-"""The node's metadata driver: takes proposals, gives state and answers.
+"""The node's metadata driver: accepts proposals, applies the log, and answers.
 
 A command is answered with the result of `decide` at its commit, never before it is durable (ADR
 0006). An early refusal, by `decide` on the present state, only saves the log an entry without
@@ -149,7 +149,7 @@ class MetadataDriver:
     """Owns the cluster state of this node and the log it comes from.
 
     Attributes:
-        state: The state after `state.applied_index`; read only for everyone else.
+        state: The state after `state.applied_index`; read-only for all other code.
         deleted: Partitions whose deletion lies in the log after its snapshot, as opened.
         is_behind: Whether committed entries, or the rest of a snapshot, wait for a later turn,
             started by `on_timer`.
@@ -218,12 +218,12 @@ class MetadataDriver:
         Args:
             command: The change.
             now: Time of the request.
-            reply: Called once: with an early refusal, else with the answer or refusal of the moment
+            reply: Called once: with an early refusal, else with the answer or refusal at the time
                 the command was applied, or with an `InternalError` when the log failed it or did
-                not answer in time. The outcome is open then, but for a `ChangeNotMadeError`.
+                not answer in time. The outcome is then unknown, except for a `ChangeNotMadeError`.
         """
         if self._consensus.is_leader and not self.is_behind:
-            # A state behind the answers already given might refuse a command that is valid by now.
+            # A state older than answers already given might refuse a command that is valid now.
             early = decide(self.state, MetadataIndex(self.state.applied_index + 1), command)
             if isinstance(early.answer, LiftbridgeError):
                 reply(early.answer)
@@ -261,11 +261,11 @@ class MetadataDriver:
 
     def on_timer(self, now: Instant) -> None:
         """Answer proposals that timed out; they may still be applied."""
-        # First the log's answers: a proposal that it never took was certainly not made.
+        # Handle the log's answers first: a proposal that it never accepted was certainly not made.
         self._consensus.on_timer(now)
         self.is_behind = False
         self._drain()
-        # Every proposal waits equally long, so the order of arrival is that of the deadlines.
+        # All proposals have the same timeout, so they expire in order of arrival.
         while self._pending:
             token = next(iter(self._pending))
             if self._pending[token].deadline > now:
@@ -310,7 +310,7 @@ class MetadataDriver:
 
     def _make_snapshot(self) -> Iterator[None]:
         index = self.state.applied_index
-        # Counted even when a full disk refuses it: the next attempt is a threshold away.
+        # Counted even if the disk is too full for it: the next attempt waits for new entries.
         self._snapshot_index = index
         state = yield from encode_state_in_steps(self.state)
         self._consensus.snapshot(index, state)
@@ -365,7 +365,7 @@ class MetadataDriver:
 
 
 def restore(recovered: RecoveredMetadata) -> tuple[ClusterState, frozenset[PartitionId]]:
-    """Return the state after all entries of a log, and the partitions deleted on the way.
+    """Return the state after all entries of a log, and the partitions that they deleted.
 
     Raises:
         CorruptionError: The log contains entries that this version does not know.
@@ -388,7 +388,7 @@ def _state_of(index: MetadataIndex, snapshot: bytes) -> Generator[None, None, Cl
     """Decode the state from the snapshot at an index, in steps.
 
     Raises:
-        CorruptionError: It is not of this version, or of another index.
+        CorruptionError: The snapshot is of another version, or of another index.
     """
     state = yield from decode_state_in_steps(snapshot)
     if state.applied_index != index:

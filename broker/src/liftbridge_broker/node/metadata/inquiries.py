@@ -22,28 +22,28 @@ ASK_PARTITIONS_MAX: Final = 10_000
 """Partitions in one question; the rest follow afterwards."""
 
 Ask = Callable[[BrokerId, tuple[PartitionId, ...]], None]
-"""Sends a broker the question for its log ends."""
+"""Asks a broker for its log ends."""
 
 
 def end_of(partition: PartitionId, log: LogView, *, is_damaged: bool = False) -> LogInfo:
     """Return a replica's report about its log.
 
-    The epoch is the newest one it knows, even without a record of that epoch: otherwise an empty
-    log, emptied by retention, would seem to hold less than a log that lost records; so would the
-    log of a leader whose epoch began at its end.
+    The epoch is the newest that the replica knows, even without a record of that epoch. Otherwise a
+    log that retention emptied, or the log of a leader whose epoch began at its end, would seem to
+    hold less than a log that lost records.
     """
     return LogInfo(partition, log.epochs.latest, log.log_end_offset, is_damaged)
 
 
 @dataclass(slots=True)
 class _Open:
-    """An inquiry under way and its answers.
+    """An open inquiry and its answers.
 
     Attributes:
         inquiry: The brokers to ask.
         asked_at: Time of the first question.
-        needed_at: When the partition was first found to need recovery.
-        answers: By broker.
+        needed_at: Time at which the partition was first seen to need recovery.
+        answers: Answers by broker.
     """
 
     inquiry: Inquiry
@@ -53,10 +53,10 @@ class _Open:
 
 
 class Inquiries:
-    """Inquiries under way, by partition."""
+    """Open inquiries, by partition."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without inquiries."""
         self._open: dict[PartitionId, _Open] = {}
         self._due: Instant | None = None
 
@@ -75,16 +75,16 @@ class Inquiries:
             return []
         before, self._open = self._open, {}
         for inquiry in inquiries(state):
-            one = before.get(inquiry.partition_id)
-            if one is None or one.inquiry != inquiry:
-                one = _Open(inquiry, now, now if one is None else one.needed_at)
-            self._open[inquiry.partition_id] = one
+            entry = before.get(inquiry.partition_id)
+            if entry is None or entry.inquiry != inquiry:
+                entry = _Open(inquiry, now, now if entry is None else entry.needed_at)
+            self._open[inquiry.partition_id] = entry
         self._due = Instant(now + ASK_NS) if self._open else None
         questions: dict[BrokerId, list[PartitionId]] = {}
-        for one in self._open.values():
-            for broker in one.inquiry.asked:
-                if broker not in one.answers:
-                    questions.setdefault(broker, []).append(one.inquiry.partition_id)
+        for entry in self._open.values():
+            for broker in entry.inquiry.asked:
+                if broker not in entry.answers:
+                    questions.setdefault(broker, []).append(entry.inquiry.partition_id)
         for broker, partitions in questions.items():
             ask(broker, tuple(partitions[:ASK_PARTITIONS_MAX]))
         concluded = [self._conclude(one, now) for one in self._open.values()]
@@ -98,23 +98,23 @@ class Inquiries:
         logs: Sequence[LogInfo],
         now: Instant,
     ) -> list[RecoverUnclean]:
-        """Handle log ends from a broker's present session; return the commands that follow."""
+        """Handle log ends from a broker's current session; return the commands that follow."""
         broker = state.brokers.get(broker_id)
         if broker is None or broker.broker_epoch != broker_epoch:
             return []
         commands: list[RecoverUnclean] = []
         for log in logs:
-            one = self._open.get(log.partition)
-            if one is None or broker_id not in one.inquiry.asked:
+            entry = self._open.get(log.partition)
+            if entry is None or broker_id not in entry.inquiry.asked:
                 continue
-            one.answers[broker_id] = ReplicaAnswer(
+            entry.answers[broker_id] = ReplicaAnswer(
                 broker_id,
                 broker_epoch,
                 int(log.last_epoch or 0),
                 log.log_end_offset,
                 log.is_damaged,
             )
-            command = self._conclude(one, now)
+            command = self._conclude(entry, now)
             if command is not None:
                 commands.append(command)
         return commands

@@ -3,9 +3,9 @@
 A broker that joins an existing cluster starts with an empty log. It belongs to the group only once
 the leader has added it, so it repeats its request until its configuration includes it. The leader
 may change meanwhile: each time it asks all brokers for the leader, and sends the next request to
-the leader named last. Its own configuration may be void: an uncommitted addition is lost with the
-leader that made it, and a removed member does not receive its removal. So a member that has heard
-no leader for a while asks as well.
+the leader named last. Its own configuration may be outdated: an uncommitted addition is lost with
+the leader that made it, and a removed member does not receive its removal. So a member that has
+heard no leader for a while asks as well.
 
 Two clusters in the same namespace ignore each other's messages. It is still an operator error: two
 seeds that could not reach each other, or a disk of another cluster. So a broker that may have
@@ -30,11 +30,11 @@ UNHEARD_NS: Final = 3_000 * MILLISECOND_NS
 """Time without a leader after which a member assumes that it was removed."""
 
 CALL_NS: Final = 10_000 * MILLISECOND_NS
-"""Time between two questions for other clusters, as in the original, and between two log events."""
+"""Time between two searches for other clusters, as in the original, and between two log events."""
 
 
 class Joining:
-    """See the module.
+    """Request of this broker to join the metadata group, repeated until it is a member.
 
     Args:
         me: This broker with its data directory.
@@ -78,7 +78,7 @@ class Joining:
 
     @property
     def asks(self) -> bool:
-        """Return whether it is not or no longer a member, or does not know its cluster's id."""
+        """Return whether it is not, or no longer, a member, or does not know its cluster's id."""
         return (
             not self.is_member
             or not self._link.cluster_id
@@ -110,7 +110,7 @@ class Joining:
         self._ask()
 
     def on_peer(self, header: PeerHeader, now: Instant) -> None:
-        """Answer a broker that looks for a cluster; take the answers to this one's questions."""
+        """Answer a broker that looks for a cluster; handle answers to this broker's questions."""
         body = header.body
         if not self._link.is_ours(header):
             self._meet(header, now)
@@ -122,7 +122,7 @@ class Joining:
         elif isinstance(body, DiscoverReply) and self.asks:
             if body.leader is not None:
                 if self.leader is None:
-                    # Only then: contradicting answers would cause one question after the other.
+                    # Only then: contradictory answers would cause an endless series of questions.
                     self._ask_at = self._due = now
                 self.leader = body.leader
             if body.leader is not None or self._me in body.voters:

@@ -13,7 +13,7 @@ LEADERLESS_NS: Final = 5_000 * MILLISECOND_NS
 """Wait while other voters may elect a leader (C13)."""
 
 HOPELESS_NS: Final = 1_000 * MILLISECOND_NS
-"""Wait while too few voters are left that do not stop: an election under way may still end."""
+"""Wait while the voters that do not stop are no majority: a running election may still end."""
 
 
 def leader_wait_ns(state: ClusterState, voters: Sequence[Peer], me: BrokerId) -> int:

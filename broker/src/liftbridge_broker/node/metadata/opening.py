@@ -20,7 +20,7 @@ class Member(NamedTuple):
     """An opened member of the metadata group.
 
     Attributes:
-        log: Its log, read-only for everyone else.
+        log: Its log, read-only for all other code.
         consensus: The member.
         recovered: The metadata that the log is certain to hold.
     """
@@ -51,7 +51,7 @@ def open_member(
         me: This broker with its data directory.
         link: Sends messages to other brokers.
         origin: 16 random bytes, unique to this process.
-        sync_token: Token of every sync of the log; the owner hands its events back.
+        sync_token: Token of every sync of the log; its events go to the consensus.
         rng: Random source for election timeouts.
         now: Time of the start.
         bootstrap: First configuration of an empty directory; empty for a broker that a leader adds.
@@ -61,7 +61,7 @@ def open_member(
 
     Raises:
         CorruptionError: The log is damaged, or contradicts itself.
-        FilesError: The disk refused.
+        FilesError: The disk reported an error.
     """
     log = RaftLog.open(
         files,

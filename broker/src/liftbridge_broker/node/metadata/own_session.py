@@ -1,4 +1,4 @@
-"""This broker's own session with the metadata leader: heartbeats out, answers in.
+"""This broker's own session with the metadata leader: sends heartbeats, handles the answers.
 
 A broker without an answer for a session cannot know whether its roles still hold: it *fences
 itself* and stops giving guarantees that only the leader of a partition may give. The session is
@@ -20,7 +20,7 @@ OPEN_MAX: Final = 64
 
 
 class OwnSession:
-    """Schedule of heartbeats, and the state that their answers give.
+    """Schedule of heartbeats, and the state that their answers report.
 
     Args:
         heartbeat_ns: Time between two heartbeats.
@@ -59,7 +59,7 @@ class OwnSession:
         self._due = now
 
     def hurry(self, now: Instant) -> None:
-        """Send the next heartbeat at once, because of news or a new metadata leader."""
+        """Send the next heartbeat at once, because of a change or a new metadata leader."""
         if self._due is not None:
             self._due = now
 
@@ -99,7 +99,7 @@ class OwnSession:
         return sent_at
 
     def is_self_fenced(self, now: Instant) -> bool:
-        """Return whether no heartbeat was answered for a session, so that others may lead."""
+        """Return whether no heartbeat was answered for a session: other brokers may lead."""
         return (
             self.answered_at is None
             or now - self.answered_at >= self._session_ns  # guard Self.silence

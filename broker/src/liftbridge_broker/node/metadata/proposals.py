@@ -68,7 +68,7 @@ class OwnProposals:
         self._open[proposal.token] = proposal.entered_at
 
     def on_appended(self, proposal: Waiting, index: int) -> None:
-        """Note its index in this log; another leader may still overwrite the entry."""
+        """Note a proposal's index in this log; another leader may still overwrite the entry."""
         self._open[proposal.token] = proposal.entered_at
         self._places[index] = proposal.token
 
@@ -123,10 +123,10 @@ class OwnProposals:
 class LeaderClock:
     """Lower bound of the metadata leader's clock, from the clock values in its messages.
 
-    Proposals express their append deadline by it. A message shows the clock as of its sending, so
-    the resulting deadline is never later than intended, and earlier by the travel time of the
-    message. Clocks of different processes have arbitrary origins, so a value is valid for one
-    term, which one process leads.
+    Proposals state their append deadline in it. A message carries the clock value of its sending,
+    so the deadline is never later than intended, and earlier by the latency of the message. Clocks
+    of different processes have arbitrary origins, so a value is valid for one term, which one
+    process leads.
     """
 
     def __init__(self) -> None:
