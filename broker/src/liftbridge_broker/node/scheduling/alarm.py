@@ -7,7 +7,7 @@ from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.ports.timer import Timer
 
 LOOK_NS: Final = 4 * MILLISECOND_NS
-"""Time after records or a fetch until the next deadline is looked up; they set none before it.
+"""Time from an append or a fetch to the look-up of the next deadline; neither sets an earlier one.
 
 The look-up asks every part of the node, which cost more than the append of a small record.
 """
@@ -53,7 +53,7 @@ class Alarm:
         return True
 
     def rearm(self, deadline: Instant | None, now: Instant) -> bool:
-        """Arm the timer for a deadline; return false, and leave it, when that has come."""
+        """Arm the timer for a deadline; return false, without arming it, when that has come."""
         if deadline is not None and deadline <= now:
             return False
         self.set(deadline)

@@ -21,7 +21,7 @@ REFILL_NS: Final = 4_000
 """Time in which the budget grows by one."""
 
 Steps = Iterator[int]
-"""Job that does a step and yields its weight."""
+"""Job that does one step per iteration and yields the weight of the step."""
 
 
 class Chores:
@@ -46,7 +46,7 @@ class Chores:
         return bool(self._line)
 
     def begin(self, steps: Steps) -> None:
-        """Run a job now as far as the turn allows, unless others wait; finish in later turns."""
+        """Run a job as far as the turn allows, after other jobs; finish it in later turns."""
         self._line.append(steps)
         if self._is_at_work or len(self._line) > 1:
             return

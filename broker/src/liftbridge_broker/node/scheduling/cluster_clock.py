@@ -3,9 +3,9 @@
 Retention removes records by age, and wall clocks jump: a clock that is nine days ahead for six
 seconds must not cost a week of records. So brokers report their wall clocks to the metadata leader
 in heartbeats. The leader answers with the date that a majority of the voters has reached, and each
-broker advances it by its own monotonic clock. A date that jumps against that is believed once it
-has stayed for `settle_ns`; until then there is no cluster time, and retention by age stops.
-There is none either where too few voters report their clocks to decide between two that differ.
+broker advances it by its own monotonic clock. A date that jumps relative to that is believed once
+it has lasted for `settle_ns`; until then there is no cluster time, and retention by age stops.
+Nor is there cluster time when too few voters report their clocks to decide between two that differ.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.streams import MILLISECOND_NS
 
 FRESH_NS: Final = 10_000 * MILLISECOND_NS
-"""Time after which an unconfirmed date no longer serves to remove records."""
+"""Time after which an unconfirmed date may no longer be used to remove records."""
 
 DELAY_NS_MAX: Final = 1_000 * MILLISECOND_NS
 """Answers that took longer than this give no date: their time of sending is unknown."""
@@ -95,7 +95,7 @@ def agreed(clocks: Sequence[int], voters: int, tolerance_ns: int) -> Date:
     date = sorted(clocks, reverse=True)[place]
     if voters < UPPER_BOUND_MIN:
         return Date(date)
-    are_near = 2 * sum(one <= date + tolerance_ns for one in clocks) > voters
+    are_near = 2 * sum(clock <= date + tolerance_ns for clock in clocks) > voters
     if not are_near:  # guard Clock.split
         return Date(date, is_believed=False, latest_ns=max(clocks))
     return Date(date, is_upper_bound=2 * (len(clocks) - place) > voters)
@@ -156,7 +156,7 @@ class ClusterClock:
         return self._limits.tolerance_ns
 
     def on_told(self, told: Date, now: Instant) -> None:
-        """Take the date of the metadata leader, or of this broker's clock if it is alone."""
+        """Handle the date of the metadata leader, or of this broker's clock if it is alone."""
         if not told.wall_ns:
             return
         self._tell_split(told)
@@ -182,7 +182,7 @@ class ClusterClock:
             self._end_leap(0)
 
     def time_for_age(self, now: Instant) -> int | None:
-        """Return the Unix nanoseconds to judge age by, `None` while unknown."""
+        """Return the date by which records age, in Unix nanoseconds; `None` while unknown."""
         if self._believed is None or self._leap is not None:  # guard Clock.leap
             return None
         is_fresh = now - self._confirmed_at <= FRESH_NS  # guard Clock.fresh
@@ -198,9 +198,9 @@ class ClusterClock:
     def stamp(self, wall_ns: int, now: Instant) -> int:
         """Return the timestamp for a record written now: the wall clock unless known to be off.
 
-        A record with a past timestamp would be old immediately. A future timestamp makes all later
-        records as late, and publishers seem silent. A date that stays unbelieved for long may be
-        wrong: then it makes no record older.
+        A record with a past timestamp would be old at once. A future timestamp would move those of
+        all later records too, and publishers would seem silent. A date that has not been believed
+        for `settle_ns` may be wrong: it makes no record older.
         """
         reading = self._believed or self._floor  # guard Clock.floor
         if reading is None:
@@ -255,7 +255,7 @@ class ClusterClock:
     def _is_near(self, wall_ns: int) -> bool:
         """Return whether the newest stored record makes the first date after a start plausible.
 
-        A broker that was down for longer cannot tell that from a jump.
+        A broker that was down for longer cannot distinguish its absence from a jump.
         """
         newest = self._newest()
         return newest < 1 or abs(wall_ns - newest) <= self._limits.tolerance_ns  # guard Clock.start

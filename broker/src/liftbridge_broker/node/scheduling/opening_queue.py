@@ -83,8 +83,8 @@ class OpeningQueue:
     def settle(self) -> None:
         """Call the `when_open` callbacks if no replica waits."""
         if not self._waiting:
-            told, self._when_open = self._when_open, []
-            for done in told:
+            callbacks, self._when_open = self._when_open, []
+            for done in callbacks:
                 done()
 
     def end(self) -> None:

@@ -25,7 +25,7 @@ def in_steps(items: Iterable[Item], handle: Callable[[Item], None]) -> Iterator[
 
 
 def all_partitions(state: ClusterState) -> Iterator[tuple[StreamState, PartitionState]]:
-    """All partitions with their streams; as `ClusterState.partitions`, whatever changes meanwhile.
+    """Yield all partitions with their streams, while the state may change between two steps.
 
     A stream that is deleted before its step is returned as it was.
     """
