@@ -1,10 +1,10 @@
 """The single gate for every answer about the offsets of a partition's log.
 
-The role of a broker for a partition decides which questions it may answer. Any replica may return
+A broker's role for a partition determines which questions it may answer. Any replica may return
 the log start and committed records. Only a replica that cannot have missed records may return the
 end of the log (the committed end, the latest record, the offset for a time): a leader that knows
-its high watermark, or an in-sync follower that has learned it. Neither can exclude by local state
-that another broker leads by now, because metadata may arrive late. So the broker first asks the
+its high watermark, or an in-sync follower that has learned it. Neither can tell from local state
+whether another broker leads by now, because metadata may arrive late. So the broker first asks the
 metadata group, as for any linearizable read (Raft, dissertation 6.4), and then knows every leader
 that acknowledged before the question. Refusals are retriable and name the leader.
 """
@@ -57,7 +57,7 @@ class Standing(StrEnum):
 
 
 class Question(StrEnum):
-    """Kind of information that a broker is asked for."""
+    """Kind of information that a client requests."""
 
     START = "start"
     """The first offset kept."""
@@ -109,7 +109,7 @@ def standing_of(partition: Partition) -> Standing:
 def refusal(
     partition: Partition, question: Question, *, as_replica: bool = False, leader: str = ""
 ) -> LiftbridgeError | None:
-    """Return why a question must not be answered here and now, `None` when it may be.
+    """Return the refusal of a question that this broker must not answer now, `None` if it may.
 
     Args:
         partition: The partition.
@@ -137,15 +137,15 @@ def refusal(
 
 def not_leader(where: str, leader: str) -> NotLeaderError:
     """Return the refusal of a broker that does not lead; it names the leader."""
-    told = f"broker {leader} leads {where}" if leader else f"no leader of {where} is known"
-    return NotLeaderError(f"{NOT_LEADER_TEXT}: {told}")
+    reason = f"broker {leader} leads {where}" if leader else f"no leader of {where} is known"
+    return NotLeaderError(f"{NOT_LEADER_TEXT}: {reason}")
 
 
 def check(partition: Partition, question: Question, *, as_replica: bool = False) -> None:
     """Raise the error that `refusal` returns.
 
     Raises:
-        LiftbridgeError: The question must not be answered here and now; retriable.
+        LiftbridgeError: This broker must not answer the question now; retriable.
     """
     error = refusal(partition, question, as_replica=as_replica)
     if error is not None:
@@ -153,7 +153,7 @@ def check(partition: Partition, question: Question, *, as_replica: bool = False)
 
 
 def check_still(partition: Partition, seen: Offset, *, as_replica: bool) -> None:
-    """Check again before a later turn than the one that allowed it returns a log's end.
+    """Check again, in a later turn than the first check, that a log's end may be returned.
 
     Args:
         partition: Partition of the question.
@@ -192,7 +192,7 @@ class _Waiting:
 
 
 class Answers:
-    """Questions of clients that wait before they may be answered.
+    """Clients' questions that wait until they may be answered.
 
     Questions that arrive during a round with the metadata group share the next round.
     """
@@ -310,10 +310,10 @@ class Answers:
     def _look(self) -> None:
         """Check waiting questions after a commit or after time has passed."""
         waiting, self._waiting = self._waiting, {}
-        for one in waiting:
-            if not self._is_over(one):
-                self._waiting[one] = None
-                one.partition.wait_for_data(self._look)
+        for question in waiting:
+            if not self._is_over(question):
+                self._waiting[question] = None
+                question.partition.wait_for_data(self._look)
         self._look_soon()
 
     def _look_soon(self) -> None:
@@ -329,7 +329,7 @@ class Answers:
             waiting.done(UnavailableError("broker is stopping"))
 
     def on_timer(self, now: Instant) -> None:
-        """Look at the questions that wait."""
+        """Check the waiting questions if that is due."""
         self._now = now
         if self._look_at is not None and now >= self._look_at:
             self._look_at = None
@@ -349,7 +349,7 @@ def ask(
     *,
     as_replica: bool = False,
 ) -> None:
-    """Do as `Answers.ask`; a broker alone answers at once, as no other can know more."""
+    """Call `answers.ask`; a sole broker answers at once, as no other broker can know more."""
     if answers is None:
         done(refusal(partition, question, as_replica=as_replica))
     else:

@@ -36,8 +36,8 @@ class BulkRange:
     """Range and options of a bulk read.
 
     Attributes:
-        start: First offset wanted; raised to the log start.
-        end: First offset not wanted; 0 means the high watermark at the time of the call.
+        start: First requested offset; raised to the log start.
+        end: Exclusive end of the range; 0 means the high watermark at the time of the call.
         bytes_max: Bytes after which the read is done, at least one batch; 0 means no limit.
         follows: Whether the read continues as the high watermark advances.
         reads_replica: Whether any replica may serve it.
@@ -56,7 +56,7 @@ class BulkRange:
         """Refuse an invalid request.
 
         Raises:
-            InvalidRequestError: Names the field and the rule.
+            InvalidRequestError: The request is invalid; the error names the field and the rule.
         """
         if self.start < 0 or self.end < 0 or self.bytes_max < 0:
             raise InvalidRequestError("start_offset, end_offset and max_bytes must not be negative")
@@ -66,9 +66,9 @@ class BulkRange:
             raise InvalidRequestError("follow cannot be combined with end_offset or max_bytes")
 
     def question(self, partition: Partition) -> Question:
-        """Return what must be answered before the read: the end, unless it is known committed.
+        """Return the question to answer before the read: the end, unless it is known committed.
 
-        A strict read needs that too before it may refuse a start beyond the end.
+        A strict read also needs it before it may refuse a start beyond the end.
         """
         committed = partition.log.high_watermark
         is_beyond = self.is_strict and self.start > committed
@@ -82,7 +82,7 @@ class BulkRead:
     Args:
         partition: Partition to read.
         reads: Reads for clients of this broker.
-        wake: Called when `pull` may give more after it gave `None`.
+        wake: Called when `pull` may return more after it returned `None`.
         wanted: The checked request; its `question` was answered in this turn.
 
     Raises:
@@ -133,7 +133,7 @@ class BulkRead:
         """Return the next whole batches, `None` while none are available.
 
         Raises:
-            LiftbridgeError: The read failed, met damaged bytes, or the partition closed.
+            LiftbridgeError: The read failed or found damaged bytes, or the partition closed.
         """
         if self._failed is not None:
             raise self._failed

@@ -1,8 +1,8 @@
 """Reads from the disk for clients: a bounded number of bytes at once, the rest in a queue.
 
-A read holds its bytes from its start until its reader took them, perhaps many turns later. Ten
-thousand readers of what is not in memory would otherwise hold as many blocks, and other brokers'
-fetches would wait behind their reads.
+A read holds its bytes from its start until its reader takes them, perhaps many turns later. Without
+the bound, ten thousand readers of data that is not in memory would hold as many blocks, and the
+fetches of other brokers would wait behind their reads.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ class ReadSlot:
     __slots__ = ("_done", "_need", "_reads", "is_busy")
 
     def __init__(self, reads: "ClientReads") -> None:
-        """Start free."""
+        """Start without a read."""
         self._reads = reads
         self._need: ReadNeed | None = None
         self._done: ReadDone | None = None
@@ -47,9 +47,9 @@ class ReadSlot:
             done(outcome)
 
     def free(self) -> None:
-        """Give the bytes back; a read that runs does so at its end. No-op without a read.
+        """Release the bytes, those of a running read at its end; no-op without a read.
 
-        While it is busy, only a reader that is closed may do so.
+        While the slot is busy, only a closed reader may call this.
         """
         need = self._need
         if need is None:
@@ -67,8 +67,8 @@ class ClientReads:
     """All reads for clients of one broker.
 
     Attributes:
-        context: What the parts of the node share.
-        answers: Questions that wait before a read; `None` for a broker alone.
+        context: State and ports that the parts of the node share.
+        answers: Questions that wait before a read; `None` for a sole broker.
     """
 
     def __init__(self, context: NodeContext, answers: Answers | None) -> None:
@@ -79,7 +79,7 @@ class ClientReads:
         self._reading_bytes = 0
 
     def enqueue(self, slot: ReadSlot, need: ReadNeed) -> None:
-        """Read once the bound allows it."""
+        """Queue a read, which starts once the bound allows it."""
         self._queue[slot] = need
         self._start()
 
@@ -88,7 +88,7 @@ class ClientReads:
         return self._queue.pop(slot, None) is not None
 
     def give_back(self, length: int) -> None:
-        """Start more reads once one no longer holds its bytes."""
+        """Release the bytes of a finished read, and start waiting reads."""
         self._reading_bytes -= length
         self._start()
 

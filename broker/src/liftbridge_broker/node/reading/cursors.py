@@ -53,7 +53,7 @@ Fed = CursorIndex | CursorScan
 class CursorTable:
     """Latest cursors of one partition of `__cursors`, while this broker leads it.
 
-    Reads records and gives answers in steps, a few per turn.
+    Reads records and answers look-ups in steps, a few per turn.
     """
 
     def __init__(self, partition: Partition, context: NodeContext) -> None:
@@ -101,11 +101,11 @@ class CursorTable:
         self, waiting: list[tuple[bytes, LookUpDone]], error: LiftbridgeError | None
     ) -> Iterator[int]:
         for key, done in waiting:
-            found = self._index.look_up(key) if error is None else error
-            if found is Missing.FORGOTTEN:
+            outcome = self._index.look_up(key) if error is None else error
+            if outcome is Missing.FORGOTTEN:
                 self._scan(key, done)
             else:
-                self._tell(done, UNKNOWN if isinstance(found, Missing) else found)
+                self._tell(done, UNKNOWN if isinstance(outcome, Missing) else outcome)
             yield ANSWER_WEIGHT
 
     def _tell(self, done: LookUpDone, outcome: CursorPosition | LiftbridgeError) -> None:

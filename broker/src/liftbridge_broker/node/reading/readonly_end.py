@@ -14,7 +14,7 @@ from liftbridge_broker.node.reading.client_reads import ClientReads
 
 
 class ReadonlyEnd:
-    """Query of one reader whether it has read all of a read-only partition."""
+    """Query by which one reader learns whether it has read all of a read-only partition."""
 
     __slots__ = (
         "_answer",
@@ -35,7 +35,7 @@ class ReadonlyEnd:
         *,
         as_replica: bool,
     ) -> None:
-        """Begin without a question.
+        """Start without a query.
 
         Args:
             partition: Partition to read.

@@ -55,7 +55,7 @@ class StopPosition(IntEnum):
 
 
 class Position(NamedTuple):
-    """A start or stop as the client gave it; `offset` and `timestamp` matter to their kind."""
+    """Start or stop that a client requested; `kind` determines whether another field is used."""
 
     kind: int
     offset: int
@@ -84,11 +84,11 @@ def question_of(
     is_reverse: bool,
     reads_replica: bool = False,
 ) -> Question:
-    """Return what must be known before positions can be resolved.
+    """Return the question to answer before positions can be resolved.
 
-    An offset below the high watermark here needs nothing else. Above it, a leader must know what is
-    committed: a reader that continues there must not get records again. A follower lets a forward
-    reader wait at that offset, and a reverse reader must not miss records before it.
+    An offset below the local high watermark needs no other answer. Above it, a leader must know
+    what is committed, so that a reader that continues there gets no record again. On a follower, a
+    forward reader waits at that offset, and a reverse reader must not miss records before it.
     """
     log = partition.log
     is_last = start.kind in (
@@ -186,7 +186,7 @@ class Subscription:
         partition: Partition to read.
         reads: Reads for clients of this broker.
         reads_replica: Whether it continues when this broker no longer leads.
-        wake: Called, with nothing held, when `pull` may give more.
+        wake: Called, while nothing is held, when `pull` may return more.
     """
 
     partition: Partition
@@ -209,7 +209,7 @@ class Subscription:
 
     @property
     def next_offset(self) -> Offset:
-        """First offset not delivered yet; a reverse subscription lags behind nothing."""
+        """First offset not delivered yet; the high watermark for a reverse subscription."""
         if isinstance(self._reader, LogReader):
             return self._reader.next_offset
         return self.partition.log.high_watermark
@@ -293,7 +293,7 @@ class Subscription:
         )
 
     def pull(self, bytes_max: int) -> Pulled:
-        """Return about `bytes_max` bytes of frames at most; never block.
+        """Return at most about `bytes_max` bytes of frames; never block.
 
         After a pull with `waits`, no frames follow until `wake`; after an `end`, none at all.
         """
@@ -361,7 +361,7 @@ class Subscription:
     def _delivered(self, slices: list[Buffer]) -> list[Buffer]:
         """Count the bytes, and copy slices that are small, or a small part of their blocks.
 
-        A view keeps a whole block, perhaps for long, and only its bytes are counted as held.
+        A view keeps a whole block in memory, perhaps for long, but only its bytes count as held.
         """
         if not slices:
             return slices
@@ -387,7 +387,7 @@ class Subscription:
         self.wake()
 
     def on_closed(self, error: LiftbridgeError) -> None:
-        """End with the partition's reason, once what was read is delivered."""
+        """End with the partition's error, once the frames already read are delivered."""
         if self._end is None:
             self._end = error
             self.wake()
@@ -403,7 +403,7 @@ class Subscription:
 
 
 def _block_of(piece: Buffer) -> bytes:
-    """The bytes that a slice keeps in memory."""
+    """Return the block that a slice keeps in memory."""
     return piece if isinstance(piece, bytes) else cast("bytes", piece.obj)
 
 
