@@ -10,9 +10,9 @@ from liftbridge_broker.storage.store import LogStore
 def verified_partitions(
     partitions: Mapping[PartitionId, Partition], store: LogStore
 ) -> tuple[PartitionId, ...]:
-    """Return the partitions whose logs, as found, were written under policy `commit` alone.
+    """Return the partitions whose recovered logs were written under policy `commit` alone.
 
-    Judged by the metadata that the broker knew; the metadata group knows later decisions.
+    The broker judges by the metadata that it knew; the metadata group knows later decisions.
     """
     return tuple(
         partition_id

@@ -1,7 +1,7 @@
 """A partition that this broker follows: applies the leader's fetch answers (F1 to F5).
 
 `FollowerCore` judges an answer; this module appends to, truncates or restarts the log, and sends
-the next position only when what it promises is durable.
+the next position only when the state that it reports is durable.
 """
 
 from collections.abc import Callable
@@ -32,19 +32,19 @@ from liftbridge_broker.wire.peer_bodies import Silence
 
 
 class Following:
-    """See the module.
+    """Role of this broker for one partition that another broker leads.
 
     Attributes:
         partition: The partition.
         partition_id: Its id.
-        core: Its rules.
+        core: Decides how to apply each answer of the leader.
         leader: Its leader.
         is_current: Whether this is still the broker's role for the partition.
         is_held: Whether no position may be sent: the journal must be flushed first, or the log is
             damaged.
-        is_refused: Whether the last answer was one that a working leader does not give.
+        is_refused: Whether the last answer was one that a healthy leader does not send.
         rejected_count: Answers with other records than requested.
-        truncated_count: Times the log was cut.
+        truncated_count: Number of truncations of the log.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class Following:
 
     @property
     def is_cut_off(self) -> bool:
-        """Always false: a follower serves its readers whoever leads."""
+        """Always false: a follower serves its readers whichever broker leads."""
         return False
 
     def begin(self) -> None:
-        """Have the store treat the log as that of a follower."""
+        """Set the store's policy for the log to that of a follower."""
         partition = self.partition
         self._roles.set_policy(partition, is_commit=self.is_commit_mode, now=self._context.now)
         self._context.store.set_leader(partition.partition_id, is_leader=False)
@@ -149,8 +149,8 @@ class Following:
         """Return the report about a silent leader (F4), `None` for none.
 
         Args:
-            heard_at: When the leader's broker last answered.
-            now: Present time.
+            heard_at: Time of the last answer of the leader's broker.
+            now: Current time.
         """
         silence_ns = self.core.suspicion(heard_at, now)
         if silence_ns is None:
@@ -173,7 +173,7 @@ class Following:
             # The store was notified and decides about the directory; a full disk is temporary.
             self.retry_position()
         except CorruptionError as error:
-            # A cut reads what it keeps, and found corrupt bytes.
+            # A truncation reads the part that it keeps, and found corrupt bytes.
             self.partition.on_unreadable(error)
 
     def _follow(self, outcome: FollowerOutcome, now: Instant) -> None:
@@ -258,7 +258,7 @@ class Following:
         """Drop the log and restart it at an offset.
 
         Raises:
-            FilesError: The disk refused.
+            FilesError: The disk reported an error.
         """
         self._context.store.restart(self.partition.partition_id, offset, now)
         self._roles.log_changes.cut(self.partition)
@@ -275,7 +275,7 @@ class Following:
     # -- damage -------------------------------------------------------------------------------
 
     def _on_damaged(self, reason: str) -> None:
-        """Declare the replica unclean before anything of it is removed (C12)."""
+        """Declare the replica unclean before any of its records is removed (C12)."""
         self.is_held = True  # guard F5.held
         self._say("replica_damaged", reason=reason)
         self._declare(reason)

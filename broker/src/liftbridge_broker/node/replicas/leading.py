@@ -50,12 +50,12 @@ ANSWER_NS: Final = 1_000 * MILLISECOND_NS
 
 
 class Leading:
-    """See the module; one for each leader epoch.
+    """Role of this broker for one partition that it leads, in one leader epoch.
 
     Attributes:
         partition: The partition.
         partition_id: Its id.
-        core: Its rules.
+        core: Decides on commits and the in-sync set.
         is_current: Whether this is still the broker's role for the partition.
         is_commit_mode: Whether only what is on disk counts.
         has_gap: Whether metadata changes were skipped since, so that follower positions must not
@@ -223,7 +223,7 @@ class Leading:
         """Refuse a run before it is appended (L2, self-fencing).
 
         Raises:
-            LiftbridgeError: Nothing is to be appended.
+            LiftbridgeError: The run must not be appended.
         """
         if is_all:
             self.core.check_min_isr()
@@ -247,7 +247,7 @@ class Leading:
             self.commit()
 
     def on_offline(self, reason: str) -> None:
-        """Declare this replica unclean after its log failed; another in sync takes over (L8, C12).
+        """Declare this replica unclean after its log failed, so that another leads (L8, C12).
 
         Without another in-sync replica an operator has to act.
         """
@@ -322,7 +322,7 @@ class Leading:
         return answer if due is None else min(due, answer)
 
     def propose_if_due(self, now: Instant) -> None:
-        """Propose another in-sync set, if the core wants one (L5)."""
+        """Propose another in-sync set, if the core requests one (L5)."""
         if self.partition.offline_reason:
             if now - self._declared_at >= ANSWER_NS:
                 self.on_offline(self.partition.offline_reason)
@@ -331,8 +331,8 @@ class Leading:
             asked, self._asked = self._asked, None
             self.core.on_proposal_result(asked, ProposalOutcome.UNKNOWN, now)
         proposal = self.core.next_proposal(now, self._roles.eligible)
-        # A joining follower that is no longer waited for may have been the last obstacle to a
-        # commit: without an append or a fetch no other event would check.
+        # The core may no longer wait for a joining follower, which can allow a commit. Without an
+        # append or a fetch, no other event would check that.
         self.commit()
         if proposal is None:
             return
@@ -364,7 +364,7 @@ class Leading:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the partition takes records."""
+        """Return whether the partition accepts records."""
         return self.partition.role is Role.LEADER
 
     def _watch(self) -> None:

@@ -51,10 +51,10 @@ NUMBER_MAX: Final = 1 << 62
 
 
 class Replicas:
-    """See the module.
+    """Roles of this broker for all replicated partitions, and its fetch sessions.
 
     Attributes:
-        roles: What its roles share.
+        roles: State that the roles share.
         leading: Partitions that this broker leads.
         following: Partitions that another broker leads.
     """
@@ -130,7 +130,7 @@ class Replicas:
     def on_state(
         self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
     ) -> None:
-        """Take the role for a partition that the metadata say (L1, L7, F1); idempotent."""
+        """Take the role that the metadata assign for a partition (L1, L7, F1); idempotent."""
         if state.leader == self._context.broker:
             self._lead(partition, stream, state, now)
         elif state.leader is None:
@@ -233,7 +233,7 @@ class Replicas:
         self._tell_leadership(leading.partition_id, self._context.now)
 
     def _serve(self, leading: Leading, now: Instant) -> None:
-        """Accept records, if the partition is ready and does not yet."""
+        """Start to accept records, if the partition is ready and has not started yet."""
         partition = leading.partition
         if leading.core.is_serving and partition.replication is not leading:
             partition.rise(leading)
@@ -352,7 +352,7 @@ class Replicas:
         try:
             pieces = records_of(body, tail)
         except WireError:
-            return  # as if it were lost
+            return  # like a lost answer: the session asks again
         if session.on_reply(header.correlation_id, body, now):
             for head, data in zip(body.partitions, pieces, strict=True):
                 following = self.following.get(head.partition)
@@ -456,7 +456,7 @@ class Replicas:
             following.core.repeat_report()
 
     def fence(self, now: Instant, *, is_fenced: bool) -> None:
-        """Stop or resume NATS intake, after this broker fenced itself or was heard again."""
+        """Stop NATS intake after this broker fenced itself, or resume it after an answer."""
         for leading in self.leading.values():
             if is_fenced:
                 self._listening.stop(leading.partition)  # guard Self.intake

@@ -1,6 +1,6 @@
-"""What the roles of one broker share: its registration, fetch sessions, and what is due in them.
+"""State that the roles of one broker share: its registration, fetch sessions, and work due in them.
 
-Roles call what is here and below; what leads upwards is a plain callable.
+Roles call this module and those below it; calls upwards go through plain callables.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ LOOK_NS: Final = 50 * MILLISECOND_NS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationLimits:
-    """Times and bounds of the data plane; see each."""
+    """Times and bounds of the data plane; see each class."""
 
     leader: LeaderLimits = field(default_factory=LeaderLimits)
     follower: FollowerLimits = field(default_factory=FollowerLimits)
@@ -33,12 +33,12 @@ class ReplicationLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogChanges:
-    """Ways to tell the owner of the partitions about a log.
+    """Callables that report changes of a log to the owner of the partitions.
 
     Attributes:
-        cut: The log was truncated or restarted, which voids state derived from it.
-        readable: The log is readable again.
-        replace: Sets a damaged log aside, and begins with an empty one.
+        cut: Reports a truncation or restart of the log, which voids state derived from it.
+        readable: Reports that the log is readable again.
+        replace: Sets a damaged log aside, and starts an empty one.
     """
 
     cut: Callable[[Partition], None]
@@ -47,12 +47,12 @@ class LogChanges:
 
 
 class RoleContext:
-    """See the module.
+    """State that all roles of one broker share.
 
     Attributes:
-        context: What the parts of the node share.
+        context: State and ports that the parts of the node share.
         is_self_fenced: Returns whether no heartbeat of this broker was answered for a session.
-        log_changes: Ways to tell the owner of the partitions about a log.
+        log_changes: Reports changes of a log to the owner of the partitions.
         broker_epoch: Registration of this broker.
         eligible: Brokers that may join the in-sync set.
         catch_up: Throttle for replicas that reassignments add.
@@ -97,7 +97,7 @@ class RoleContext:
         self.look_soon()
 
     def wake(self, *sessions: FollowerSession | LeaderSession) -> None:
-        """Ask sessions at the end of the turn what they have to send."""
+        """Schedule sessions to send their messages at the end of the turn."""
         for session in sessions:
             self._due[session] = None
         if not self.is_due:
@@ -105,7 +105,7 @@ class RoleContext:
             self.context.wake_soon()
 
     def take_due(self) -> dict[FollowerSession | LeaderSession, None]:
-        """Remove and return the sessions to ask."""
+        """Remove and return the scheduled sessions."""
         self.is_due = False
         due, self._due = self._due, {}
         return due
@@ -117,7 +117,7 @@ class RoleContext:
             self.context.wake_soon()
 
     def set_policy(self, partition: Partition, *, is_commit: bool, now: Instant) -> None:
-        """Have the store sync a log as its replication needs."""
+        """Set the fsync policy that a log needs for its replication."""
         if partition.offline_reason:
             return
         policy = partition.options.fsync_policy

@@ -1,7 +1,7 @@
 """Verification of logs whose disk returned a read error.
 
-A read error may pass: the device was reset, or the storage is behind a network. The replica has
-been declared unclean by then, and another one leads. Its log may still hold records that the new
+A read error may be transient: the device was reset, or the storage is behind a network. The replica
+was declared unclean, and another one leads. Its log may still hold records that the new
 leader lacks, so the replica discards the log only if reading it fails again or finds damage.
 """
 
@@ -21,7 +21,7 @@ PAUSE_NS: Final = 1_000 * MILLISECOND_NS
 
 
 class _Verification:
-    """State of one verification; `due` is when it may begin."""
+    """State of one verification, which may begin at `due`."""
 
     def __init__(self, log: PartitionLog, due: Instant) -> None:
         self.due = due
@@ -31,7 +31,7 @@ class _Verification:
         self.reader = ScrubReader(log, log.log_start_offset)
 
     def on_read(self, outcome: bytes | LiftbridgeError) -> None:
-        """Take the result of a read off the loop."""
+        """Handle the result of a read outside the event loop."""
         self.is_reading = False
         if isinstance(outcome, LiftbridgeError):
             self.error = outcome
@@ -63,12 +63,12 @@ class LogVerifications:
         due = self.next_deadline()
         if due is None or due > now:
             return
-        following, one = next(iter(self._queue.items()))
+        following, verification = next(iter(self._queue.items()))
         error: LiftbridgeError | None = None
         is_current = following.is_current  # else the verification is dropped
         if is_current:
             try:
-                if not self._step(one):
+                if not self._step(verification):
                     return
             except LiftbridgeError as met:
                 error = met
@@ -77,7 +77,7 @@ class LogVerifications:
             following.on_verified(error)
 
     def _step(self, one: _Verification) -> bool:
-        """Verify one block; returns whether it was the last one."""
+        """Verify one block; return whether it was the last one."""
         if one.error is not None:
             raise one.error
         result = one.reader.read(READ_BLOCK_BYTES, one.end)
