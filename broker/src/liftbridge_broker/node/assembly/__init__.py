@@ -1,1 +1,1 @@
-"""The broker on its ports: builds all parts, and takes them through a start and an orderly stop."""
+"""The broker on its ports: builds all parts, starts them, and stops them in order."""

@@ -1,8 +1,8 @@
 """One broker on its ports: recovers data, finds a cluster, builds the node, closes.
 
-The process runs it on a disk, NATS and the machine's clocks; tests of users run it on files and
-NATS in memory and on a clock that they advance; the simulator runs it in a world of faults. The
-broker behaves the same in all of them. Random values are arguments.
+The process runs it with a disk, NATS and the machine's clocks; tests of users run it with files and
+NATS in memory and a clock that they advance; the simulator injects faults. The broker behaves the
+same in all of them. Random values are arguments.
 """
 
 from collections.abc import Callable
@@ -82,7 +82,7 @@ class _Tokens:
 
 
 def _nobody_waits() -> None:
-    """Nobody waits for the search."""
+    """No-op: no caller waits for the search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,12 +139,12 @@ class Core:
         node: The broker without I/O, after `open`.
         metadata_log: The log of the metadata, after `open`; read-only.
         consensus: Its member of the metadata group, after `open`.
-        joining: Its place in that group, after `open`.
-        scrubbing: Looks for damage in what the node has stored, after `open`.
+        joining: Its membership in that group, after `open`.
+        scrubbing: Looks for damage in stored data, after `open`.
         search: The search for a cluster, while it runs.
         is_open: Whether `open` was called.
-        was_retired: Whether the directory left its cluster and has joined no other yet: it may only
-            be admitted by one.
+        was_retired: Whether the directory left its cluster and has joined no other yet: a cluster
+            must admit it.
         leader_changes: Number of changes or losses of the leader of the metadata group.
         elections: Number of new leader epochs in the applied metadata.
     """
@@ -213,14 +213,14 @@ class Core:
 
     @property
     def is_retired(self) -> bool:
-        """Return whether the directory, as it is now, must never be a voter's after this start."""
+        """Return whether no voter may ever use the directory, as it is now, after this start."""
         return is_retired(self.files, self.store.identity)
 
     def retire(self) -> None:
-        """Mark the directory durably.
+        """Mark the directory durably as retired.
 
         Raises:
-            FilesError: The disk refused.
+            FilesError: The disk reported an error.
         """
         retire(self.files, self.store.identity)
 
@@ -238,8 +238,8 @@ class Core:
         A directory that left a cluster must be admitted by another, and founds none.
 
         Args:
-            transport: The way to other brokers.
-            on_arrived: Called when the search may have gone on.
+            transport: The link to other brokers.
+            on_arrived: Called when the search may have progressed.
         """
         self.search = Search(
             self.me,
@@ -253,7 +253,7 @@ class Core:
         return self.search
 
     def end_search(self) -> None:
-        """Ignore further messages about it; no-op without one."""
+        """End the search, and ignore further messages about it; no-op without a search."""
         self.search = None
 
     def open(
@@ -263,7 +263,7 @@ class Core:
 
         Args:
             messaging: The link to NATS.
-            transport: The way to other brokers; `None` for a broker that never has peers.
+            transport: The link to other brokers; `None` for a broker that never has peers.
             beginning: Initial metadata of an empty directory; `None` for a directory with metadata,
                 and for a broker that never has peers.
 
@@ -399,7 +399,7 @@ class Core:
     def _name_cluster(self) -> None:
         """Give a new cluster its id: the one an operator chose, or one that all founders derive.
 
-        A broker that waited for an operator and was killed has lost it; the operator repeats it.
+        A broker that is killed before this loses the operator's id; the operator repeats it.
         """
         cluster_id = self._cluster_id
         if not cluster_id and self.options.role is not Role.WAITER:
@@ -408,7 +408,7 @@ class Core:
             self.node.propose(Bootstrap(cluster_id=cluster_id), self.clock.now(), _ignore_outcome)
 
     def _on_snapshot(self, index: MetadataIndex, size_bytes: int) -> None:
-        """The metadata log requested a snapshot; a full disk postpones it."""
+        """Report a snapshot of the metadata, unless a full disk postponed it."""
         if self.consensus.snapshot_index == index:
             self.observer.transition(
                 "metadata_snapshot_taken", {"index": index, "bytes": size_bytes}
@@ -465,4 +465,4 @@ class Core:
 
 
 def _ignore_outcome(_outcome: object) -> None:
-    """The first leader after this one asks again while the cluster has no id."""
+    """Ignore the outcome: the next leader proposes again while the cluster has no id."""

@@ -1,4 +1,4 @@
-"""Log events of partition changes: each logged by one broker, the leader if there is one."""
+"""Log events of partition changes: one broker logs each, the leader if there is one."""
 
 from collections.abc import Sequence
 

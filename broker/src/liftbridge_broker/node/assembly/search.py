@@ -23,7 +23,7 @@ class Search:
         link: Link to other brokers; it has no cluster yet.
         clock: Time.
         observer: Receives a message every few seconds about the cause of the wait.
-        on_arrived: Called when the search may have gone on.
+        on_arrived: Called when the search may have progressed.
 
     Attributes:
         role: See above.
@@ -43,7 +43,7 @@ class Search:
         self._me = me
         self._link = link
         self.role = role
-        self._others = tuple(BrokerId(one) for one in peers if one != me.broker)
+        self._others = tuple(BrokerId(peer) for peer in peers if peer != me.broker)
         self._clock = clock
         self._on_arrived = on_arrived
         self._progress = Progress(clock, observer)
@@ -63,7 +63,7 @@ class Search:
         return is_new
 
     def look(self) -> Beginning | None:
-        """Ask when it is time; return the outcome, `None` while there is none."""
+        """Ask other brokers when it is time; return the outcome, `None` while there is none."""
         discovery = self._discovery
         discovery.on_timer(self._clock.now())
         if discovery.beginning is None:
@@ -82,7 +82,7 @@ class Search:
             others = "; ".join(_claimed(*one) for one in contradictions.items())
             return f"agreement on the founders of the cluster: {own}; {others}"
         if self.role is Role.PEER:
-            missing = ", ".join(one for one in self._others if one not in seekers)
+            missing = ", ".join(broker for broker in self._others if broker not in seekers)
             return f"an answer from {missing}, or from a cluster with a leader"
         if self.role is Role.ALONE and seekers:
             names = ", ".join(sorted(seekers))

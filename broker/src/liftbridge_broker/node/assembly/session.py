@@ -3,8 +3,8 @@
 Every request here is repeated until its effect shows in the applied metadata: a message, a leader
 or an answer may be lost at any time, and each command is idempotent.
 
-All waits are steps of generators: where one yields, its owner lets time pass, to the next change of
-the metadata or for a moment, and runs the next step.
+All waits are generators: after each yield, the owner waits for the next change of the metadata or
+for a short time, and runs the next step.
 """
 
 import contextlib
@@ -54,16 +54,16 @@ TRANSFER_NS: Final = 1 * SECOND_NS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """What a broker tells the cluster about itself, besides the state of its data directory.
+    """Facts that a broker registers about itself, besides the state of its data directory.
 
     Attributes:
         host: Address at which clients reach the broker.
-        port: Port of that.
+        port: Port of that address.
         listeners: Addresses of the further listeners.
         zone: Zone or rack, empty when unknown.
         version: Version of the software, for people.
         started: Wall clock of the start, nanoseconds since 1970, for people.
-        replicas_max: Replicas that it may have at most; 0 when not known.
+        replicas_max: Largest number of replicas that it may have; 0 when not known.
     """
 
     host: str
@@ -81,8 +81,8 @@ class _Attempts:
     Args:
         core: The broker.
         command: The command; must be idempotent.
-        refused_ns: Time for which definite refusals are ignored, because their cause passes: the
-            session of the previous process still counts.
+        refused_ns: Time for which definite refusals are ignored, because their cause is temporary:
+            the session of the previous process still counts.
     """
 
     def __init__(self, core: Core, command: Command, refused_ns: int) -> None:
@@ -97,7 +97,7 @@ class _Attempts:
         """Propose when it is time; no-op while no leader is known.
 
         Raises:
-            LiftbridgeError: The metadata refused permanently.
+            LiftbridgeError: The metadata group refused the command permanently.
         """
         now = self._core.clock.now()
         outcome, self._outcome = self._outcome, None
@@ -110,7 +110,7 @@ class _Attempts:
         self._core.node.propose(self._command, now, partial(self._take, self._made_count))
 
     def _take(self, number: int, outcome: object) -> None:
-        """Keep the outcome of the latest proposal; those before it are of no interest."""
+        """Keep the outcome of the latest proposal; ignore the outcomes of earlier ones."""
         if number == self._made_count:
             self._outcome = outcome
 
@@ -126,14 +126,14 @@ class _Attempts:
 def register(core: Core, announcement: Announcement) -> Generator[None, None, None]:
     """Start a broker session and receive from NATS.
 
-    Ends when the broker may lead; never without a quorum of the metadata group.
+    Ends once the broker may lead, which requires a quorum of the metadata group.
 
     Args:
         core: The broker, open.
-        announcement: What it tells the cluster about itself.
+        announcement: Facts that it registers about itself.
 
     Raises:
-        LiftbridgeError: The metadata refused.
+        LiftbridgeError: The metadata group refused the command.
     """
     own = yield from _begin(core, announcement)
     core.store.begin_session(core.node.state.applied_index, core.clock.now())
@@ -173,7 +173,7 @@ def _begin(core: Core, announcement: Announcement) -> Generator[None, None, Brok
 
 
 def _awaited(core: Core) -> str:
-    """Text on what delays the broker's session."""
+    """Describe what the start of the broker's session waits for."""
     if core.joining.is_member:
         leader = core.consensus.leader
         if leader is not None:
@@ -191,10 +191,10 @@ def advertise(core: Core, listeners: tuple[ListenerAddress, ...]) -> Generator[N
 
     Args:
         core: The broker, registered.
-        listeners: All of them; those of the last start count until this announcement.
+        listeners: All further listeners; those of the last start count until they are announced.
 
     Raises:
-        LiftbridgeError: The metadata refused.
+        LiftbridgeError: The metadata group refused the command.
     """
     own = core.registration
     if own is None or own.listeners == listeners:
@@ -213,12 +213,12 @@ def advertise(core: Core, listeners: tuple[ListenerAddress, ...]) -> Generator[N
         yield
         own = core.registration
     if own is not None:
-        told = [f"{name}={host}:{port}" for name, host, port in listeners]
-        core.observer.transition("listeners_advertised", {"listeners": told})
+        addresses = [f"{name}={host}:{port}" for name, host, port in listeners]
+        core.observer.transition("listeners_advertised", {"listeners": addresses})
 
 
 def _be_unfenced(core: Core, registered: BrokerState) -> Generator[None, None, None]:
-    """Wait until the metadata leader has heard from this broker; one without peers asks itself."""
+    """Wait until the metadata leader unfences this broker; one without peers proposes that."""
     progress = Progress(core.clock, core.observer)
     ask = _Attempts(
         core,
@@ -237,10 +237,10 @@ def _be_unfenced(core: Core, registered: BrokerState) -> Generator[None, None, N
 
 
 def create_stream(core: Core, command: CreateStream) -> Generator[None, None, None]:
-    """Ensure that a stream which brokers keep exists; the first broker creates it.
+    """Ensure that an internal stream exists; the first broker creates it.
 
     Raises:
-        LiftbridgeError: The metadata refused.
+        LiftbridgeError: The metadata group refused the command.
     """
     attempts = _Attempts(core, command, 2 * core.options.control.session_ns)
     progress = Progress(core.clock, core.observer)
@@ -265,7 +265,7 @@ def has_company(core: Core) -> bool:
 def hand_over(core: Core, timeout_ns: int) -> Generator[None, None, bool]:
     """Controlled shutdown: move this broker's leaderships, and wait until the new leaders know it.
 
-    Given up when no metadata leader is known for `leader_wait_ns`, as when all brokers stop at
+    It gives up when no metadata leader is known for `leader_wait_ns`, as when all brokers stop at
     once, or when nothing can be sent to other brokers for `SILENT_NS`.
 
     Args:
@@ -309,7 +309,7 @@ def _transfer(core: Core) -> Generator[None, None, None]:
 
 
 def _successor(core: Core) -> BrokerId | None:
-    """The other voter with the longest log, among brokers that live and are not stopping."""
+    """Return the other voter with the longest log among live brokers that are not stopping."""
     brokers = core.node.state.brokers
     living = [
         (core.consensus.match(peer) or 0, BrokerId(peer.broker))
