@@ -35,7 +35,7 @@ _WITHOUT_CLUSTER: Final = (Discover, DiscoverReply, Join)
 
 
 class NoPeers:
-    """Transport of a broker alone, which has no receivers."""
+    """Transport of a sole broker, which has no peers."""
 
     is_connected = False
     payload_bytes_max = 1024 * 1024
@@ -48,7 +48,7 @@ class _NoChance:
     """Random source of a broker without a secret, which sends no challenges."""
 
     def randrange(self, stop: int, /) -> int:
-        """Never called."""
+        """Fail, as this is never called."""
         raise AssertionError(stop)
 
 
@@ -62,7 +62,7 @@ class PeerLink:
 
     Args:
         transport: Carries frames.
-        sessions: Known peer processes; belong to this process.
+        sessions: Known peer processes; owned by this process.
         cluster_id: Cluster it belongs to; empty before it has one.
 
     Attributes:
@@ -166,7 +166,7 @@ class PeerLink:
             if key is not None:
                 self._send_signed(key, broker, channel, pieces)
 
-        self.sessions.park(broker, sum(len(one.head) + len(one.tail) for one in pieces), send)
+        self.sessions.park(broker, sum(len(piece.head) + len(piece.tail) for piece in pieces), send)
 
     def _greet(self, broker: BrokerId) -> None:
         """Challenge a broker, unless it was challenged recently."""
@@ -235,7 +235,7 @@ class PeerLink:
         """Decode the message of a frame that is not a chunk, from the process that signed it.
 
         Raises:
-            WireError: It is a chunk, is malformed, or names another sender or process.
+            WireError: The frame is a chunk, is malformed, or names another sender or process.
         """
         if piece.kind != MESSAGE:
             raise WireError("peer message: a chunk of an unknown process")
@@ -245,7 +245,7 @@ class PeerLink:
         return message
 
     def _receive_greeting(self, origin: Origin, piece: Piece) -> tuple[PeerHeader, bytes] | None:
-        """Handle a frame that may be replayed: it can ask, but not change anything."""
+        """Handle a frame that may be a replay: it can ask, but must not change anything."""
         header, tail = self._read(origin, piece)
         match header.body:
             case Discover():  # guard Auth.greeting
@@ -268,7 +268,7 @@ class PeerLink:
     def _on_hello(self, origin: Origin, hello: Hello) -> None:
         is_answer = self.sessions.on_answer(origin, hello.answer)
         if hello.challenge:
-            # First: the frames after it are accepted only then.
+            # Answer first: the other process accepts the frames that follow only after that.
             self._answer(origin, hello.challenge)
         if is_answer:
             for send in self.sessions.take_parked(origin.sender):

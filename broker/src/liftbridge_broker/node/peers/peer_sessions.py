@@ -2,9 +2,9 @@
 
 A signature proves the sender of a frame, not the time. So two processes first exchange challenges
 (`Hello`): the answer proves that the other process is alive, and from then on its frames are
-numbered and signed for this pair of processes. A recorded frame fits no later process, and within
-one process it falls out of the window. Delay is no attack: a frame that arrives late for the first
-time is accepted, as the protocols above must tolerate anyway.
+numbered and signed for this pair of processes. A replayed frame is invalid for any later process,
+and the window rejects it within one process. A frame that arrives late for the first time is
+accepted: the protocols above must tolerate delays anyway.
 """
 
 from collections import OrderedDict
@@ -128,12 +128,12 @@ class _Peer:
     """Another broker.
 
     Attributes:
-        starts: Processes that answered, the present one last, with the sequences seen of each.
-        outgoing: Key for frames to the present process, derived on demand.
+        starts: Processes that answered, the current one last, with the sequences seen of each.
+        outgoing: Key for frames to the current process, derived on demand.
         challenge: Challenge awaiting its answer, 0 for none.
         greeted_at: Time of the last challenge.
-        parked: Messages that wait until it has answered: when, and how to send it.
-        parked_bytes: Their length.
+        parked: Messages that wait for its answer: time of arrival, and the call that sends it.
+        parked_bytes: Total length of those messages.
     """
 
     starts: OrderedDict[bytes, dict[Channel, ReplayWindow]] = field(default_factory=OrderedDict)
@@ -145,7 +145,7 @@ class _Peer:
 
 
 class PeerSessions:
-    """See the module; one per process of a broker.
+    """Known processes of other brokers, with keys and replay windows; one per process of a broker.
 
     Args:
         broker: This broker.
@@ -186,7 +186,7 @@ class PeerSessions:
         if peer is None:
             peer = self._peers[broker] = _Peer()
             if len(self._peers) > PEERS_MAX:
-                oldest = next(one for one in self._peers if one != self.broker)
+                oldest = next(name for name in self._peers if name != self.broker)
                 del self._peers[oldest]
                 self._routes.clear()
         return peer
@@ -217,7 +217,7 @@ class PeerSessions:
     # -- sending ------------------------------------------------------------------------------
 
     def outgoing(self, broker: BrokerId) -> SigningKey | None:
-        """Return the key for frames to the present process of a broker.
+        """Return the key for frames to the current process of a broker.
 
         `None` when no process of it has answered, or nothing is signed.
         """
@@ -268,7 +268,7 @@ class PeerSessions:
         """Return the route of a frame from a channel, or count a refusal and return `None`.
 
         Raises:
-            WireError: It names no sender.
+            WireError: The frame names no sender.
         """
         route = self._routes.get(frame.front) or self._route(frame.front)
         if route is None:
@@ -287,7 +287,7 @@ class PeerSessions:
         """Return the route for a front, cached; `None` when no key is listed.
 
         Raises:
-            WireError: It names no sender.
+            WireError: The front names no sender.
         """
         origin = read_front(front)
         key = self.keys.find(origin.key_id)
@@ -317,9 +317,9 @@ class PeerSessions:
         return 0 if origin.sender_start in peer.starts else self.challenge_for(origin.sender)
 
     def on_answer(self, origin: Origin, answer: int) -> bool:
-        """Handle an answer in an authentic frame; return whether it fits the present challenge.
+        """Handle an answer in an authentic frame; return whether it fits the current challenge.
 
-        The process that gave it is the present one from now on.
+        The process that answered becomes the current process of its broker.
         """
         peer = self._peer(origin.sender)
         if not peer.challenge or answer != peer.challenge:  # guard Auth.answer

@@ -10,7 +10,7 @@ from liftbridge_broker.wire.peer_bodies import Propose, ProposeRefused, RaftBody
 from liftbridge_broker.wire.peer_membership import Discover, DiscoverReply
 
 Take = Callable[[PeerHeader, bytes, Instant], None]
-"""Takes a message: its head, its tail, and the time now."""
+"""Handles a message: its header, its tail, and the current time."""
 
 _OF_METADATA = (RaftBody, Propose, ProposeRefused)
 _OF_SEARCH = (Discover, DiscoverReply)
@@ -21,9 +21,9 @@ class Peers:
 
     Args:
         link: Receives the messages; knows the cluster of this broker.
-        to_metadata: Takes messages of the metadata group.
-        to_search: Takes cluster discovery questions and answers, also of other clusters.
-        to_others: Takes all other messages.
+        to_metadata: Handles messages of the metadata group.
+        to_search: Handles questions and answers of cluster discovery, also of other clusters.
+        to_others: Handles all other messages.
 
     Attributes:
         foreign_count: Messages of another cluster.
