@@ -5,8 +5,8 @@ leader that it was sent to. When the metadata name another leader, the ack may n
 that the next leader recognises by their stamp are sent again (`node.publishing.repeating`). All
 others fail with an unknown outcome once no ack can be in flight any more.
 
-Unsent messages wait in one queue per partition: for a resume, because a leader drops messages while
-its partition is paused by hand, or for a leader that listens.
+Unsent messages wait in one queue per partition: for a resume, because a leader drops messages of a
+manually paused partition, or for a leader that listens.
 """
 
 from collections.abc import Callable
@@ -62,12 +62,12 @@ have appended it, and wait for its followers."""
 
 @dataclass(slots=True, eq=False)
 class _Forwarded:
-    """A run of one message.
+    """A run of one message, forwarded or about to be.
 
     Attributes:
         deadline: Time at which it fails.
         sent_count: Number of times it was sent.
-        bound: The partition as of the last time it was sent.
+        bound: State of the partition when it was last sent.
         forget: Cancels the wait for its ack.
         lost: Reason for an earlier deadline; empty for none.
     """
@@ -113,7 +113,7 @@ class _Line:
 
 
 class Forwarding:
-    """See the module.
+    """Runs that are forwarded to other brokers, until their acks or refusals.
 
     Invariant: every run of `_all` is in exactly one of `_sent`, `_doubtful` and a line, or belongs
     to a queue group, of which any member may ack.
@@ -129,10 +129,10 @@ class Forwarding:
         """Start with empty queues.
 
         Args:
-            context: What the parts of the node share.
+            context: State and ports that the parts of the node share.
             find: Returns a partition by stream and number, wherever it is led.
             subjects: Publishes over NATS.
-            readiness: Tells when a leader listens; `None` for a broker alone.
+            readiness: Reports when a leader listens; `None` for a sole broker.
         """
         self._context = context
         self._find = find
@@ -165,7 +165,7 @@ class Forwarding:
     # -- sending ------------------------------------------------------------------------------
 
     def _send(self, forwarded: _Forwarded, now: Instant) -> None:
-        """Send a run over NATS, bound to the present leader."""
+        """Send a run over NATS, bound to the current leader."""
         partition, run = forwarded.partition, forwarded.run
         forwarded.bound = self._context.state.partition(partition.partition_id)
         forwarded.sent_count += 1
@@ -191,7 +191,7 @@ class Forwarding:
             self._sent.setdefault(partition.partition_id, {})[forwarded] = None
 
     def _is_meant(self, partition: Target, stream: str) -> bool:
-        """Return whether an ack is from the meant stream; other streams on the subject ack too."""
+        """Return whether an ack is of the run's stream; other streams on the subject ack too."""
         if stream == partition.stream or not partition.group:
             return stream == partition.stream
         other = self._context.state.stream(stream)
@@ -229,7 +229,7 @@ class Forwarding:
             line.runs[forwarded] = None
 
     def _move(self, partition_id: PartitionId) -> None:
-        """Start what a queue waits for; without a leader, the next metadata change does."""
+        """Request what a queue waits for; without a leader, wait for the next metadata change."""
         line = self._lines[partition_id]
         state = self._context.state.partition(partition_id)
         if not line.runs:
@@ -250,13 +250,13 @@ class Forwarding:
                 self._await_leader(partition_id)
 
     def _own(self, line: _Line) -> Partition | None:
-        """The queue's partition if this broker now leads it and no other broker may store."""
+        """Return the queue's partition if this broker now leads it and no other may store."""
         partition = next(iter(line.runs)).partition
-        found = self._find(partition.stream, partition.number)
-        return found if isinstance(found, Partition) and not found.group else None
+        target = self._find(partition.stream, partition.number)
+        return target if isinstance(target, Partition) and not target.group else None
 
     def _take_here(self, partition_id: PartitionId, partition: Partition) -> None:
-        """Publish a queue locally, as this broker now leads; new runs of clients follow it."""
+        """Publish a queue locally, as this broker now leads, before new runs of clients."""
         for forwarded in self._lines.pop(partition_id).runs:
             self._drop(forwarded)
             partition.publish(forwarded.run, self._context.now, self._context.wall_ns)
@@ -274,7 +274,7 @@ class Forwarding:
         self._context.propose(command, self._context.now, answered)
 
     def _await_leader(self, partition_id: PartitionId) -> None:
-        """Send a queue once the leader listens, or stays silent for too long."""
+        """Send a queue once the leader listens, or does not answer in time."""
         if self._readiness is None:
             self._let_go(partition_id)
         else:
@@ -311,19 +311,19 @@ class Forwarding:
         state = self._context.state
         changed: list[tuple[PartitionId, PartitionState | None]] = []
         for partition_id, sent in self._sent.items():
-            found = state.partition(partition_id)
+            current = state.partition(partition_id)
             bound = next(iter(sent)).bound
             assert bound is not None
-            if found is None or found.leader_epoch != bound.leader_epoch:
-                changed.append((partition_id, found))
+            if current is None or current.leader_epoch != bound.leader_epoch:
+                changed.append((partition_id, current))
         if changed:
             recognised = recognised_by(state)
-            for partition_id, found in changed:
-                if found is None:
+            for partition_id, current in changed:
+                if current is None:
                     for forwarded in list(self._sent[partition_id]):
                         self._refuse(forwarded, NotFoundError("commit log was deleted"))
                 else:
-                    self._lose_leader(partition_id, found, recognised, now)
+                    self._lose_leader(partition_id, current, recognised, now)
         for partition_id in list(self._lines):
             self._move(partition_id)
 
@@ -350,15 +350,15 @@ class Forwarding:
     # -- lost connections ---------------------------------------------------------------------
 
     def on_messages_lost(self, broker: BrokerId, *, is_own: bool, now: Instant) -> None:
-        """Wait less long for acks, as a broker had lost a connection to NATS.
+        """Shorten the wait for acks after a broker lost a connection to NATS.
 
         Args:
-            broker: The broker. Any member of a queue group may have been sent what waits for one.
-            is_own: Whether it is this one, which may have missed acks of all others.
+            broker: The broker. A message of a queue group may have been sent to any member.
+            is_own: Whether it is this broker, which may have missed acks of all other brokers.
             now: Time now.
         """
         latest, is_changed = Instant(now + LOST_NS), False
-        # A flood costs a broker its connection many times a second: only later deadlines count.
+        # A flood may cost a broker its connection many times a second: visit only later deadlines.
         for forwarded in reversed(self._all):
             if forwarded.deadline <= latest:
                 break

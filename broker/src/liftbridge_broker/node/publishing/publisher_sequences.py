@@ -38,7 +38,7 @@ ASK_NS: Final = 50 * MILLISECOND_NS
 """Time between two questions."""
 
 WAITS_MAX: Final = 256
-"""Publishers that may wait at the same time: each of them asks every leader of its stream."""
+"""Publishers that may wait at the same time; for each, the broker asks all leaders of a stream."""
 
 _SILENT: Final = "it does not answer, or messages of the publisher are not committed yet"
 
@@ -56,7 +56,7 @@ class _Wait:
         publisher: The registration.
         unknown: Partitions without an answer yet, by id.
         done: Called at the end.
-        ends_at: When it is refused.
+        ends_at: Time at which it is refused.
         found: Sequences received so far.
     """
 
@@ -69,7 +69,7 @@ class _Wait:
 
 
 class PublisherSequences:
-    """Waiting publishers; also answers such questions of other brokers."""
+    """Publishers that wait for their sequences; also answers other brokers' questions for them."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class PublisherSequences:
         partitions: Mapping[PartitionId, Partition],
         link: PeerLink | None,
     ) -> None:
-        """Start without waits; without `link` this broker leads everything."""
+        """Start without waits; without `link`, this broker leads all partitions."""
         self._context = context
         self._partitions = partitions
         self._link = link
@@ -94,15 +94,15 @@ class PublisherSequences:
                 `NotFoundError` when the stream is deleted meanwhile.
             now: Present time.
         """
-        found = self._context.state.stream(stream)
-        if found is None:
+        stream_state = self._context.state.stream(stream)
+        if stream_state is None:
             done(_gone(stream))
             return
         if len(self._waits) >= WAITS_MAX:
             text = f"{WAITS_MAX} publishers already wait for their next sequences"
             done(UnavailableError(text))
             return
-        unknown = {state.partition_id: state.number for state in found.partitions}
+        unknown = {state.partition_id: state.number for state in stream_state.partitions}
         wait = _Wait(stream, publisher, unknown, done, Instant(now + WAIT_NS))
         if not self._waits:
             self._ask_at = Instant(now + ASK_NS)
@@ -170,7 +170,7 @@ class PublisherSequences:
         publisher_epoch: int,
         partitions: Sequence[PartitionId],
     ) -> tuple[tuple[PartitionId, int], ...]:
-        """Return the sequences known to this broker as a leader that fences former epochs."""
+        """Return the sequences known to this broker as a leader that fences earlier epochs."""
         if self._context.state.publisher_epochs.get(publisher_id, -1) < publisher_epoch:
             return ()
         places: list[tuple[PartitionId, int]] = []

@@ -21,7 +21,7 @@ from liftbridge_broker.wire.acks import AckEncoder
 
 @dataclass(slots=True, eq=False)
 class RemotePartition:
-    """See the module; created per request, from the metadata at that time.
+    """Partition that another broker leads; created per request, from the metadata at that time.
 
     Attributes:
         stream: Name of the stream.
@@ -32,8 +32,8 @@ class RemotePartition:
         options: Settings in force.
         is_readonly: Whether it refuses messages.
         is_paused: Whether it has to be resumed first.
-        acks: Builds acks in its name.
-        takes_runs: Never: each message is sent separately.
+        acks: Builds its acks.
+        takes_runs: Always false: each message is sent separately.
     """
 
     stream: str

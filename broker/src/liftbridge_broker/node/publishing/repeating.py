@@ -23,7 +23,7 @@ Recognised = Callable[[Target], frozenset[PublisherId]]
 
 
 def recognised_by(state: ClusterState) -> Recognised:
-    """Return a test for publishers whose repeats a partition recognises and alone receives.
+    """Return a function that gives the publishers whose repeats only a given partition recognises.
 
     It costs a pass over every stream; the result serves all partitions of one metadata change.
     """
@@ -42,7 +42,7 @@ def recognised_by(state: ClusterState) -> Recognised:
         is_shared = any(_hears(one, subject) for one in near if one is not own or one in wild)
         if is_shared:  # guard Forward.alone
             return frozenset()
-        return frozenset(one.publisher_id for one in own.publishers.values())
+        return frozenset(publisher.publisher_id for publisher in own.publishers.values())
 
     return recognised
 
@@ -52,7 +52,7 @@ def _hears(stream: StreamState, subject: str) -> bool:
     if matches(stream.subject, subject):
         return True
     head, _, number = subject.rpartition(".")
-    is_partition = any(number == str(one.number) for one in stream.partitions[1:])
+    is_partition = any(number == str(partition.number) for partition in stream.partitions[1:])
     return is_partition and matches(stream.subject, head)
 
 
@@ -76,7 +76,7 @@ class _RepeatAcks:
 
 
 def repeated(run: PublishRun) -> PublishRun:
-    """Return a run to be sent once more."""
+    """Return a run to send again, whose acks report a refusal as an unknown outcome."""
     return replace(
         run,
         pending_acks=tuple(

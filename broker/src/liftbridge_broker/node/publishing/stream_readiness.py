@@ -1,4 +1,4 @@
-"""Report a new stream only once its partition leaders listen on their subjects.
+"""Delays the report of a new stream until its partition leaders listen on their subjects.
 
 A non-leader forwards published messages over NATS, and NATS drops messages without a listener. So
 the broker that proposed the stream asks each leader repeatedly until it answers, and only then
@@ -46,14 +46,14 @@ class _Wait:
 
 
 class StreamReadiness:
-    """Callers that wait for leaders to listen; also answers such questions of other brokers."""
+    """Callers that wait for leaders to listen; also answers other brokers that ask the same."""
 
     def __init__(self, context: NodeContext, listening: Listening, link: PeerLink) -> None:
         """Start without callers."""
         self._context = context
         self._listening = listening
         self._link = link
-        self._waits: dict[_Wait, None] = {}  # in order of arrival; looked at each `ASK_NS`
+        self._waits: dict[_Wait, None] = {}  # in order of arrival; checked every `ASK_NS`
         self._unheard: dict[PartitionId, list[_Wait]] = {}
         self._ask_at = Instant(0)
         self._pause_ns = ASK_FIRST_NS
@@ -129,9 +129,9 @@ class StreamReadiness:
         reply: Callable[[tuple[PartitionId, ...]], None],
     ) -> None:
         """Reply with the partitions that listen here, once the NATS server has subscribed them."""
-        found = tuple(one for one in partitions if self._listening.is_listening(one))
-        if found:
-            self._context.messaging.when_subscribed(lambda: reply(found))
+        listening = tuple(one for one in partitions if self._listening.is_listening(one))
+        if listening:
+            self._context.messaging.when_subscribed(lambda: reply(listening))
 
     def _heard(self, leader: BrokerId, partitions: tuple[PartitionId, ...]) -> None:
         """Record that a leader listens; ignore former leaders."""
@@ -148,10 +148,10 @@ class StreamReadiness:
                 self._let_go(wait)
 
     def _let_go(self, wait: _Wait) -> None:
-        """End a wait; its callback may begin others."""
+        """End a wait; its callback may start further waits."""
         del self._waits[wait]
         for partition_id in wait.unheard:
-            others = [one for one in self._unheard[partition_id] if one is not wait]
+            others = [other for other in self._unheard[partition_id] if other is not wait]
             if others:
                 self._unheard[partition_id] = others
             else:
@@ -165,16 +165,16 @@ def once_ready(
     name: StreamName,
     reply: Callable[[object], None],
 ) -> Callable[[object], None]:
-    """Delay the outcome until the new stream listens, or the first messages are lost.
+    """Delay the outcome until the new stream listens; otherwise the first messages would be lost.
 
     Args:
-        context: What the parts of the node share.
-        readiness: Asks the leaders; `None` for a broker alone.
+        context: State and ports that the parts of the node share.
+        readiness: Asks the leaders; `None` for a sole broker.
         name: Name of the stream.
         reply: Gets the outcome of the command that creates it.
 
     Returns:
-        The callback that takes the outcome.
+        The callback that gets the outcome.
     """
 
     def answered(outcome: object) -> None:
@@ -187,7 +187,7 @@ def once_ready(
         else:
             stream = context.state.stream(name)  # perhaps deleted meanwhile: no leader will listen
             partitions = () if stream is None else stream.partitions
-            found = [partition.partition_id for partition in partitions]
-            readiness.wait(found, lambda: reply(outcome), context.now)
+            partition_ids = [partition.partition_id for partition in partitions]
+            readiness.wait(partition_ids, lambda: reply(outcome), context.now)
 
     return answered

@@ -160,7 +160,7 @@ class AckInbox:
             now: Time now.
 
         Raises:
-            LimitError: Too many acks are waited for.
+            LimitError: Too many acks are pending.
         """
         if len(self._waiting) >= WAITING_COUNT_MAX:
             raise LimitError(f"more than {WAITING_COUNT_MAX} acks are pending")
@@ -210,7 +210,7 @@ def subject_frames(
     correlation_id: str,
     signer: MessageSigner | None = None,
 ) -> list[bytes]:
-    """NATS frames of one message with the given inbox and correlation id, signed for a broker's."""
+    """Return the NATS frames of one message with an inbox and correlation id, signed on demand."""
     message = api_pb2.Message(
         offset=publish.expected_offset,
         key=publish.key,
@@ -248,14 +248,14 @@ class SubjectPublisher:
         Args:
             publish: The message; its subject and inbox are checked.
             now: Time now.
-            waiter: Gets the ack; with `None` no ack is awaited: the caller's inbox gets all.
+            waiter: Gets the ack; with `None` no ack is awaited: the caller's inbox gets them all.
 
         Returns:
             Callback that cancels the wait.
 
         Raises:
             UnavailableError: The link to NATS is down.
-            LimitError: Too many acks are waited for.
+            LimitError: Too many acks are pending.
         """
         signer = signer_of(self.inbox.keyring())
         if waiter is None:
