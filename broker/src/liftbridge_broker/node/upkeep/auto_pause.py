@@ -1,4 +1,4 @@
-"""Pause partitions that received no message for their auto-pause time (C17)."""
+"""Pauses partitions that received no message for their auto-pause time (C17)."""
 
 from collections.abc import Mapping
 
@@ -10,13 +10,13 @@ from liftbridge_broker.node.upkeep.idle import IdleWatch
 
 
 class AutoPause:
-    """Partitions that may have been idle for long enough, with the proposals for them."""
+    """Schedule of checks for idle partitions, and the proposals to pause them."""
 
     def __init__(self) -> None:
         self._idle = IdleWatch()
 
     def __len__(self) -> int:
-        """Entries held."""
+        """Number of scheduled checks."""
         return len(self._idle)
 
     def watch(self, partition: Partition, now: Instant) -> None:
@@ -36,7 +36,7 @@ class AutoPause:
     def take_due(
         self, partitions: Mapping[PartitionId, Partition], now: Instant
     ) -> list[PauseStream]:
-        """Return proposals for partitions whose time is over; each is checked again later."""
+        """Return proposals to pause idle partitions; each partition is checked again later."""
         due = (partitions[partition_id] for partition_id in self._idle.take_due(now))
         return [_pause(partition) for partition in due if self._is_over(partition, now)]
 
@@ -51,7 +51,7 @@ class AutoPause:
         due = Instant(partition.last_active + idle_ns)
         is_over = not is_held and due <= now
         if is_held or is_over:
-            # Also after a proposal, which may fail: the next check repeats it.
+            # Check again also after a proposal, which may fail.
             due = Instant(now + idle_ns)
         self._idle.watch(partition.partition_id, due)
         return is_over

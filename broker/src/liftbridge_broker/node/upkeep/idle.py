@@ -20,7 +20,7 @@ class IdleWatch:
         self._heap: list[tuple[Instant, PartitionId]] = []
 
     def __len__(self) -> int:
-        """Entries held, replaced ones included."""
+        """Number of entries, replaced ones included."""
         return len(self._heap)
 
     def watch(self, partition_id: PartitionId, due: Instant) -> None:
@@ -40,13 +40,13 @@ class IdleWatch:
 
     def take_due(self, now: Instant) -> list[PartitionId]:
         """Remove and return the partitions that are due."""
-        found: list[PartitionId] = []
+        taken: list[PartitionId] = []
         while self._heap and self._heap[0][0] <= now:
             due, partition_id = heapq.heappop(self._heap)
             if self._due.get(partition_id) == due:
                 del self._due[partition_id]
-                found.append(partition_id)
-        return found
+                taken.append(partition_id)
+        return taken
 
     def next_deadline(self) -> Instant | None:
         """Time when an entry is due or stale, `None` for never."""

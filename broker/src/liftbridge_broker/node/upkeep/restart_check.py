@@ -1,8 +1,8 @@
 """Checks whether a broker may restart, and whether it recovered fully; only reads the state.
 
-Before: every other replica of its partitions is in sync, so that during the restart each partition
-has all replicas but one; the metadata group keeps a majority; no other broker is stopping. After:
-it is a new process on the same directory, in every in-sync set of before, and holds the records
+Before: every other replica of its partitions is in sync, so that each partition has all replicas
+but one during the restart; the metadata group keeps a majority; no other broker is stopping. After:
+the broker is a new process on the same directory, in the same in-sync sets, and holds the records
 committed then. A partition that was deleted, moved away or recovered uncleanly since is left out.
 """
 
@@ -30,7 +30,7 @@ from liftbridge_broker.ports.metadata import MetadataConsensus
 from liftbridge_broker.wire.restart import HeldReplica, RestartRecord
 
 LAG_ENTRIES_MAX: Final = 100
-"""Entries that another voter may lack and still count as one that keeps the group going."""
+"""Entries that another voter may lack and still count towards the majority."""
 
 
 class BlockerKind(IntEnum):
@@ -50,7 +50,7 @@ class BlockerKind(IntEnum):
 
 
 ACCEPTABLE: Final = frozenset({BlockerKind.UNREPLICATED, BlockerKind.NO_MAJORITY})
-"""Blockers that an operator may accept: something is unavailable meanwhile, nothing is lost."""
+"""Blockers that an operator may accept: they cost availability during the restart, not data."""
 
 
 class Blocker(NamedTuple):
@@ -103,15 +103,15 @@ def _partition_blocker(
     stream: StreamState, partition: PartitionState, broker: BrokerId, *, needs_full_isr: bool
 ) -> Blocker | None:
     name = f"partition {partition.number} of stream {stream.name}"
-    others = tuple(one for one in partition.replicas if one != broker)
+    others = tuple(replica for replica in partition.replicas if replica != broker)
     if not others:
         text = f"{name} has its only replica here"
         return Blocker(
             BlockerKind.UNREPLICATED, text, (broker,), stream.name, int(partition.number)
         )
-    behind = tuple(one for one in others if one not in partition.isr)
+    behind = tuple(replica for replica in others if replica not in partition.isr)
     in_sync, needed = len(others) - len(behind), effective_min_isr(stream, partition)
-    # A partition with all replicas in sync that cannot commit meanwhile was configured so.
+    # If all replicas are in sync but it cannot commit meanwhile, it was configured so.
     if not behind or (not needs_full_isr and in_sync >= needed):
         return None
     text = f"{name} is not in sync on {', '.join(behind)}"
@@ -153,7 +153,7 @@ def record_of(
     high_watermark_of: Callable[[PartitionId], Offset | None],
     expires: int,
 ) -> Generator[None, None, RestartRecord]:
-    """Record the present replicas of a broker; in steps.
+    """Build the record of a broker's current replicas; in steps.
 
     Args:
         state: Applied metadata.
@@ -218,7 +218,7 @@ def verify_restart(
         log_ends: Ends of the logs it serves or follows now.
         wall_ns: Wall clock.
     """
-    found = _process_blockers(own, record, wall_ns)
+    blockers = _process_blockers(own, record, wall_ns)
     compared = excluded = 0
     for number, held in enumerate(record.replicas, 1):
         if number % STEP == 0:
@@ -234,8 +234,8 @@ def verify_restart(
         compared += 1
         blocker = _replica_blocker(state, own.broker, partition, held, log_ends)
         if blocker is not None:
-            found.append(blocker)
-    return Verification(tuple(found), compared, excluded)
+            blockers.append(blocker)
+    return Verification(tuple(blockers), compared, excluded)
 
 
 def _process_blockers(own: BrokerState, record: RestartRecord, wall_ns: int) -> list[Blocker]:

@@ -1,6 +1,6 @@
-"""Look-up of the cursors that hold retention back, at the brokers that keep them.
+"""Look-up of the cursors that limit retention, at the brokers that keep them.
 
-Retention of a stream with `retention_cursor` removes what lies below that cursor. The cursor is a
+Retention of a stream with `retention_cursor` removes records below that cursor. The cursor is a
 record in `__cursors`, whose leader may be another broker. That leader is asked before each removal,
 repeatedly for a bounded time, and answers only with certain knowledge (`node.reading.answers`),
 because a cursor may move back and a stale value would remove too much. Without an answer nothing is
@@ -59,7 +59,7 @@ class _Wait:
 
 
 class RetentionCursors:
-    """Partitions that wait for their cursors; also answers such questions of other brokers."""
+    """Partitions that wait for their cursors; also answers other brokers' questions for cursors."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class RetentionCursors:
         """Start without waits.
 
         Args:
-            context: What the parts of the node share.
+            context: State and ports that the parts of the node share.
             partitions: Partitions of which a replica is held here.
             cursors: Finds cursors in partitions that are led here.
-            answers: Questions that wait; `None` for a broker alone.
-            link: Sends messages to other brokers; without it this broker leads everything. Answers
-                to questions of an earlier process do not match its `incarnation_id`.
+            answers: Questions that wait; `None` for a sole broker.
+            link: Sends messages to other brokers; without it, this broker leads all partitions.
+                Answers to questions of an earlier process do not match its `incarnation_id`.
         """
         start = "" if link is None else link.incarnation_id
         self._context = context
@@ -137,7 +137,7 @@ class RetentionCursors:
             self._end(question, CursorUnknown.UNANSWERED)
 
     def _ask(self, question: int, wait: _Wait) -> None:
-        """Ask the present leader of the partition that keeps a cursor."""
+        """Ask the current leader of the partition that keeps a cursor."""
         cursors = self._context.state.stream(CURSORS_STREAM)
         if cursors is None:
             self._end(question, CursorUnknown.ABSENT)
@@ -160,7 +160,7 @@ class RetentionCursors:
             self._end(question, CursorUnknown.UNANSWERED)  # no other broker can answer
 
     def _answer(self, sender: BrokerId, question: int, partition: PartitionId, key: bytes) -> None:
-        """Send a cursor's position to another broker; stay silent if it is not certain."""
+        """Send a cursor's position to another broker; send nothing if it is not certain."""
 
         def found(position: CursorPosition | LiftbridgeError) -> None:
             if not isinstance(position, LiftbridgeError) and self._link is not None:

@@ -1,4 +1,4 @@
-"""Reads all stored data from time to time, to find bit rot while other replicas are intact.
+"""Reads all stored data periodically, to find bit rot while other replicas are intact.
 
 A start scans only the log above the recovery point, and a read only the requested records. Unread
 bytes may rot at one replica after the other; the last leader then has no copy to repair from.
@@ -29,7 +29,7 @@ PAUSE_NS_MAX: Final = 3_600_000 * MILLISECOND_NS
 
 
 class Scrubber:
-    """One pass after the other over all logs, a piece at a time.
+    """Consecutive passes over all logs, one block at a time.
 
     Invariant: at most one read waits for the disk.
 
@@ -50,7 +50,7 @@ class Scrubber:
 
         Args:
             partitions: Partitions of which a replica is held here.
-            context: What the parts of the node share.
+            context: State and ports that the parts of the node share.
             interval_ns: Longest duration of a pass, unless the limit of the read rate prevents it.
             first: Any number; it selects the first partition of the first pass, so that a broker
                 that restarts often does not always read the same partitions.
@@ -68,13 +68,13 @@ class Scrubber:
         self._pause_ns = PAUSE_NS_MIN
 
     def step(self) -> int:
-        """Verify the next piece; return the nanoseconds until the next step."""
+        """Verify the next block; return the nanoseconds until the next step."""
         if not self._is_reading and (self._stands() or self._open_next()):
             self._verify()
         return self._pause_ns
 
     def _stands(self) -> bool:
-        """Return whether the present log still exists, and has more committed records."""
+        """Return whether the current log still exists and has more committed records."""
         partition, reader = self._partition, self._reader
         if partition is None or reader is None:
             return False
@@ -94,7 +94,7 @@ class Scrubber:
         self._partition = self._reader = None
 
     def _open_next(self) -> bool:
-        """Open the next nonempty partition; return false where another pass begins."""
+        """Open the next nonempty partition; begin a new pass and return false without one."""
         while self._waiting:
             partition = self._partitions.get(self._waiting.popleft())
             if partition is None or not _is_readable(partition):
@@ -111,14 +111,14 @@ class Scrubber:
         self.pass_count += 1
         partitions = self._partitions
         self._waiting.extend(partitions)
-        self._waiting.rotate(-self._first)  # by its remainder, whatever the number is
+        self._waiting.rotate(-self._first)  # `rotate` takes any number, modulo the length
         self._first = 0
         steps = sum(1 + each.log.size_bytes // STEP_BYTES for each in partitions.values())
         pause_ns = self._interval_ns // max(steps, 1)
         self._pause_ns = min(max(pause_ns, PAUSE_NS_MIN), PAUSE_NS_MAX)
 
     def _verify(self) -> None:
-        """Read a piece: at once if cached, else continued by `_read_done`."""
+        """Read a block: at once if cached, else continued by `_read_done`."""
         partition, reader = self._partition, self._reader
         assert partition is not None
         assert reader is not None
@@ -150,5 +150,5 @@ class Scrubber:
 
 
 def _is_readable(partition: Partition) -> bool:
-    """Return whether the files are open to be read."""
+    """Return whether the files are open for reading."""
     return not partition.offline_reason and not partition.is_paused
