@@ -1,4 +1,4 @@
-"""Apply committed metadata to the partitions held here.
+"""Applies committed metadata to the partitions held here.
 
 Only this module decides which partitions are created, changed and closed. It matches on the
 controller's records, each of which states an outcome (ADR 0006).
@@ -37,10 +37,10 @@ from liftbridge_broker.node.partition.partition import Partition
 
 
 class AppliedMetadata:
-    """Brings partitions in line with the metadata; see the module."""
+    """Applies committed metadata to the partitions of one broker."""
 
     def __init__(self, context: NodeContext, held: HeldPartitions) -> None:
-        """Act on these partitions."""
+        """Start; changes nothing before the first call."""
         self._context = context
         self._held = held
 
@@ -48,8 +48,8 @@ class AppliedMetadata:
         """Bring the partitions in line with records that were just applied.
 
         Before this process is registered it only opens logs: a replica that was removed meanwhile
-        may have been assigned again, so the rest waits for `take_state` on the metadata of that
-        moment (S74). After the stop, the next process applies the records.
+        may have been assigned again, so the rest waits for `take_state` with the metadata as of the
+        registration (S74). After the stop, the next process applies the records.
         """
         if self._context.has_stopped:
             return
@@ -93,7 +93,7 @@ class AppliedMetadata:
         )
 
     def do_waiting(self, now: Instant, wall_ns: int) -> None:
-        """Open and permanently close some waiting replicas, and do some of the chores."""
+        """Open some waiting replicas, close some deleted ones, and run some of the chores."""
         deleted = self._context.openings.take_deleted()
         if deleted:
             self._close_deleted(deleted, now, wall_ns)
@@ -138,19 +138,19 @@ class AppliedMetadata:
         if self._context.has_stopped:
             return
         if not self._context.is_caught_up:
-            for stream, found in state.partitions():
-                if self._context.broker in found.replicas:
-                    self._open(stream, found, now)
+            for stream, assigned in state.partitions():
+                if self._context.broker in assigned.replicas:
+                    self._open(stream, assigned, now)
             return
         self._drop_others(now, wall_ns)
         for stream in state.streams.values():
             self._watch_publishers(stream)
-        for stream, found in state.partitions():
-            if self._context.broker in found.replicas:
-                self._open(stream, found, now)
-                partition = self._held.partitions.get(found.partition_id)
+        for stream, assigned in state.partitions():
+            if self._context.broker in assigned.replicas:
+                self._open(stream, assigned, now)
+                partition = self._held.partitions.get(assigned.partition_id)
                 if partition is not None:
-                    self._follow(partition, stream, found, now, wall_ns)
+                    self._follow(partition, stream, assigned, now, wall_ns)
 
     def _follow(
         self,
@@ -172,10 +172,10 @@ class AppliedMetadata:
     def _drop_others(self, now: Instant, wall_ns: int) -> None:
         state = self._context.state
         for held in list(self._held.partitions):
-            found = state.partition(held)
-            if found is not None and self._context.broker not in found.replicas:
+            current = state.partition(held)
+            if current is not None and self._context.broker not in current.replicas:
                 self._held.remove(held, now, wall_ns)
-            elif found is None:
+            elif current is None:
                 self._held.close(held, _deleted())
                 if stream_of(held) in state.deleted:  # guard C14.evidence
                     self._context.store.delete((held,), now, wall_ns)
@@ -183,7 +183,7 @@ class AppliedMetadata:
     def _create(self, record: StreamCreated, now: Instant) -> None:
         stream = self._context.state.streams[record.stream_id]
         held = [state for state in record.partitions if self._context.broker in state.replicas]
-        with suppress(FilesError):  # each without a directory is reported when it is opened
+        with suppress(FilesError):  # a replica without a directory is reported when it opens
             self._context.store.make([state.partition_id for state in held], stream.name)
         for state in held:
             self._open(stream, state, now)
@@ -197,7 +197,7 @@ class AppliedMetadata:
         )
 
     def _open(self, stream: StreamState, state: PartitionState, now: Instant) -> None:
-        """Take the role that a partition's state says; an unopened partition may be queued."""
+        """Take the role that a partition's state assigns; an unopened partition may be queued."""
         is_open = state.partition_id in self._held.partitions
         if (
             is_open
@@ -237,7 +237,7 @@ class AppliedMetadata:
         self._context.transition("stream_altered", {"stream": record.name, "changes": changed})
 
     def _change(self, state: PartitionState, now: Instant, wall_ns: int) -> None:
-        """Take the role that a partition's new state says; delete a removed replica."""
+        """Take the role that a partition's new state assigns; delete a removed replica."""
         if self._context.broker in state.replicas:
             self._open(self._context.state.streams[stream_of(state.partition_id)], state, now)
         elif state.partition_id in self._held.partitions:

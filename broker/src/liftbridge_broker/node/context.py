@@ -1,7 +1,7 @@
-"""What the parts of one node share: its identity, the time of the turn, its ports and its counters.
+"""State that the parts of one node share: its identity, time of the turn, ports and counters.
 
-The node makes it before its parts, and every part gets it. It knows none of them: what leads
-upwards is a plain callable.
+The node creates it before its parts and passes it to each. It knows none of them: calls upwards go
+through plain callables.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ from liftbridge_broker.wire.acks import AckPolicy
 BEGINNING: Final = Instant(0)
 
 ReadDone = Callable[[bytes | LiftbridgeError], None]
-"""Gets the bytes of a read off the loop, or the error."""
+"""Gets the bytes of a read outside the event loop, or the error."""
 
 
 def _ack_times() -> Mapping[int, Histogram]:
@@ -39,7 +39,7 @@ def _ack_times() -> Mapping[int, Histogram]:
 
 @dataclass(slots=True, eq=False, repr=False)
 class NodeContext:
-    """See the module.
+    """State and ports that the parts of one node share.
 
     Attributes:
         options: Options in force.
@@ -53,10 +53,10 @@ class NodeContext:
         openings: Replicas that wait to be opened.
         now: Time of this turn.
         wall_ns: Wall clock of this turn, Unix nanoseconds.
-        is_in_turn: Whether the end of this turn does what is due by then.
+        is_in_turn: Whether the end of the current turn handles work that is due by then.
         is_stopping: Whether new work is refused.
         has_stopped: Whether all partitions were closed, while their logs may still be open.
-        unanswered_bytes: Bytes of runs that are stored and wait for their acks.
+        unanswered_bytes: Bytes of stored runs whose acks are pending.
         lost_ack_count: Acks that could not be published because NATS was unavailable.
         refused_counts: Messages refused by partitions, by code of the error.
         ack_times: Nanoseconds from the append of runs to their acks over NATS, by ack policy.
@@ -101,9 +101,9 @@ class NodeContext:
         return self.metadata.state
 
     def options_of(self, stream: StreamState) -> StreamOptions:
-        """Settings in force of a stream.
+        """Return the settings in force of a stream.
 
-        The metadata alone decide when records count as stored, not the default of a broker.
+        The metadata alone, not the default of a broker, decide when records count as stored.
         """
         options = self.options.defaults.overridden(stream.overrides)
         return replace(options, fsync_policy=stream.policy.fsync_policy)  # guard C1.default
@@ -129,7 +129,7 @@ class NodeContext:
     # -- files --------------------------------------------------------------------------------
 
     def note_append(self, partition_id: PartitionId, now: Instant) -> None:
-        """Note that bytes were appended, and wait for a sync by the stream's policy."""
+        """Note that bytes were appended, to be synced by the stream's fsync policy."""
         self.store.note_append(partition_id, now)
         self.alarm.look(now)
 
@@ -139,13 +139,13 @@ class NodeContext:
         self.arm()
 
     def submit_read(self, need: ReadNeed, done: ReadDone) -> None:
-        """Read from the disk, off the loop; `done` is called in a later turn."""
+        """Read from the disk, outside the event loop; `done` is called in a later turn."""
         token = self.new_token()
         self._reads[token] = done
         self.files.submit_read(token, need.handle, need.position, need.length)
 
     def end_read(self, event: FileEvent) -> bool:
-        """Give the outcome of a read to its caller; return whether the event is one of a read."""
+        """Pass the outcome of a read to its caller; return whether the event belongs to a read."""
         done = self._reads.pop(event.token, None)
         if done is None:
             return False

@@ -62,7 +62,7 @@ class ControlOptions:
         balance_ns: Time between two checks for leaderships to give back; 0 for never.
         balance_partitions_max: Leaderships given back in one check.
         moves_max: Reassignments off drained brokers that may be under way at once.
-        voters_max: Members of the metadata group with a vote.
+        voters_max: Largest number of voters of the metadata group.
     """
 
     heartbeat_ns: int = HEARTBEAT_NS
@@ -77,7 +77,7 @@ Subject = TypeVar("Subject")
 
 
 class ControlPlane:
-    """See the module.
+    """Session of one broker, and its duties while it is the metadata leader.
 
     Attributes:
         session: This broker's own session.
@@ -95,7 +95,7 @@ class ControlPlane:
         """Start as an unregistered broker without duties.
 
         Args:
-            context: What the parts of the node share.
+            context: State and ports that the parts of the node share.
             consensus: The metadata group.
             link: Sends messages to other brokers.
             options: Times and bounds.
@@ -226,11 +226,11 @@ class ControlPlane:
     def _beat(self, now: Instant) -> None:
         state = self._context.state
         chain, wall_ns = state.chain.to_bytes(8, "big"), self._context.wall_ns
-        found = self.session.beat(state.applied_index, chain, now, wall_ns)
+        due = self.session.beat(state.applied_index, chain, now, wall_ns)
         leader = self._consensus.leader
-        if found is None or leader is None:
+        if due is None or leader is None:
             return
-        number, heartbeat = found
+        number, heartbeat = due
         if self._sessions is None:
             broker = BrokerId(leader.broker)
             self._link.send(broker, Channel.METADATA, heartbeat, correlation_id=number)
@@ -244,8 +244,8 @@ class ControlPlane:
     def _take_reply(self, correlation_id: int, reply: HeartbeatReply, now: Instant) -> None:
         sent_at = self.session.on_reply(correlation_id, reply)
         if sent_at is not None and now - sent_at <= DELAY_NS_MAX:  # guard Clock.delay
-            told = Date(reply.cluster_time_ns, reply.is_upper_bound, reply.is_believed)
-            self._context.clock.on_told(told, now)
+            date = Date(reply.cluster_time_ns, reply.is_upper_bound, reply.is_believed)
+            self._context.clock.on_told(date, now)
 
     # -- the metadata leader ------------------------------------------------------------------
 
@@ -255,8 +255,8 @@ class ControlPlane:
         if self._sessions is None:
             return
         known = self._hashes.get(heartbeat.applied_index)
-        told = int.from_bytes(heartbeat.applied_hash, "big")
-        if known is not None and known != told:
+        reported = int.from_bytes(heartbeat.applied_hash, "big")
+        if known is not None and known != reported:
             fields: dict[str, object] = {"broker": broker, "index": heartbeat.applied_index}
             self._context.transition("metadata_diverged", fields)
         wanted = self._sessions.on_heartbeat(
@@ -293,18 +293,18 @@ class ControlPlane:
                 CountedReport(
                     reporter,
                     broker_epoch,
-                    one.partition,
-                    one.leader,
-                    one.leader_epoch,
-                    one.partition_epoch,
+                    silence.partition,
+                    silence.leader,
+                    silence.leader_epoch,
+                    silence.partition_epoch,
                 ),
                 now,
             )
-            for one in silences
+            for silence in silences
         ]
-        found = tuple(change for change in changes if change is not None)
-        if found:
-            self._propose(ChangeLeader(changes=found), now)
+        due = tuple(change for change in changes if change is not None)
+        if due:
+            self._propose(ChangeLeader(changes=due), now)
 
     def _ask(self, broker: BrokerId, partitions: tuple[PartitionId, ...]) -> None:
         self._link.send(broker, Channel.METADATA, LogInfoRequest(partitions))
@@ -343,7 +343,7 @@ class ControlPlane:
             self._try(self._consensus.transfer, successor)
 
     def _keep_members(self) -> None:
-        """Bring members and votes in line with the brokers, one change at a time."""
+        """Adjust the members and voters to the registered brokers, one change at a time."""
         members = (*self._consensus.voters, *self._consensus.learners)
         for peer in members:
             known = self._context.state.brokers.get(BrokerId(peer.broker))
@@ -362,7 +362,7 @@ class ControlPlane:
                 return
 
     def _drain(self, now: Instant) -> None:
-        if not any(one.draining for one in self._context.state.brokers.values()):
+        if not any(broker.draining for broker in self._context.state.brokers.values()):
             return  # the load of all brokers is not worth computing each second
         for move in drain_moves(self._context.state, self._load(), self._options.moves_max):
             self._propose(move, now)

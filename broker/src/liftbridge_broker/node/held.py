@@ -20,16 +20,16 @@ from liftbridge_broker.node.upkeep.auto_pause import AutoPause
 
 
 class HeldPartitions:
-    """See the module.
+    """Partitions of which this broker holds a replica.
 
     Attributes:
-        context: What the parts of the node share.
+        context: State and ports that the parts of the node share.
         partitions: The partitions by id, in order of creation.
         listening: Receives the messages of those led here.
-        replicas: Roles beside other replicas; `None` for a broker alone.
+        replicas: Roles for replicated partitions; `None` for a sole broker.
         names: The partitions by stream and number.
         cursors: Finds cursors in partitions of `__cursors` that are led here.
-        stream_subjects: Subjects that are stored, to which no ack goes.
+        stream_subjects: Subjects that streams store, to which no ack goes.
     """
 
     replicas: Replicas | None = None
@@ -52,7 +52,7 @@ class HeldPartitions:
     # -- opening and closing ------------------------------------------------------------------
 
     def open(self, stream: StreamState, state: PartitionState, now: Instant) -> None:
-        """Open a replica and take the role that the metadata say.
+        """Open a replica and take the role that the metadata assign.
 
         Raises:
             FilesError: The files of a new partition cannot be created.
@@ -73,7 +73,7 @@ class HeldPartitions:
         self.assign_role(partition, stream, state, now)
 
     def open_or_report(self, stream: StreamState, state: PartitionState, now: Instant) -> None:
-        """Do as `open`; report a partition whose files cannot be created."""
+        """Call `open`, and report a partition whose files cannot be created."""
         try:
             self.open(stream, state, now)
         except FilesError as error:
@@ -105,7 +105,7 @@ class HeldPartitions:
     def assign_role(
         self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
     ) -> None:
-        """Lead or follow, as the metadata say."""
+        """Lead or follow a partition, as the metadata assign."""
         context = self.context
         if self.replicas is not None and self.replicas.takes(partition, stream, state, now):
             return
@@ -151,7 +151,7 @@ class HeldPartitions:
     # -- changes of logs ----------------------------------------------------------------------
 
     def on_cut(self, partition: Partition) -> None:
-        """Rebuild publisher state after a follower's log was cut."""
+        """Rebuild publisher state after a follower's log was truncated."""
         self._renew(partition, is_cut=True)
 
     def on_readable(self, partition: Partition) -> None:

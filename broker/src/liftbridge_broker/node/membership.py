@@ -1,6 +1,6 @@
 """Cluster membership of a node: control plane, data plane and messages from peers.
 
-A node without it is a broker alone, whose partitions have no other replicas. The broker takes roles
+A node without it is a sole broker, whose partitions have no other replicas. The broker takes roles
 only after its own registration was applied: before that, its metadata may date from an earlier
 process.
 """
@@ -67,7 +67,7 @@ class ClusterParts:
 
 
 class Membership:
-    """See the module.
+    """Membership of one broker in its cluster.
 
     Attributes:
         link: Sends messages to other brokers.
@@ -92,9 +92,9 @@ class Membership:
         """Start unregistered.
 
         Args:
-            context: What the parts of the node share.
+            context: State and ports that the parts of the node share.
             held: Partitions of which this broker holds a replica.
-            applied: Brings them in line with the metadata.
+            applied: Applies the metadata to them.
             parts: Parts that only a member of a cluster has.
             on_messages_lost: Called with a broker when messages to it that were in flight are lost.
         """
@@ -132,16 +132,16 @@ class Membership:
     def _log_infos(self, partitions: Sequence[PartitionId]) -> tuple[LogInfo, ...]:
         """Return the ends of logs held here; mark damaged logs, so that no broker waits for them.
 
-        Logs that went offline since are left out, as their contents are not vouched for.
+        Logs that went offline since are left out, as their contents are uncertain.
         """
-        found: list[LogInfo] = []
+        infos: list[LogInfo] = []
         for partition_id in partitions:
             partition = self._held_partitions.partitions.get(partition_id)
             if partition is None or (partition.offline_reason and not partition.log.is_offline):
                 continue
             is_damaged = bool(partition.offline_reason)
-            found.append(end_of(partition_id, partition.log, is_damaged=is_damaged))
-        return tuple(found)
+            infos.append(end_of(partition_id, partition.log, is_damaged=is_damaged))
+        return tuple(infos)
 
     # -- messages -----------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class Membership:
             self._on_messages_lost(header.sender, now)
         elif not (self.replicas.on_peer(header, tail, now) or self.control.on_peer(header, now)):
             others = (self.readiness, self.sequences, self.held)
-            _ = any(one.on_peer(header) for one in others)
+            _ = any(part.on_peer(header) for part in others)
 
     def on_reconnected(self, now: Instant) -> None:
         """Notify all brokers that messages to this one, and acks, may be lost with a connection."""

@@ -48,15 +48,15 @@ INBOX_SUBSCRIPTION: Final = SubscriptionId(0)
 
 
 class Node:
-    """One broker.
+    """One broker without I/O.
 
     Attributes:
-        context: What its parts share.
+        context: State and ports that its parts share.
         partitions: Partitions of which a replica is held here, by id, in order of creation.
         held: Opens and closes them, and assigns their roles.
         listening: Subscriptions of the partitions led here.
         cursors: Finds cursors in partitions of `__cursors` that are led here.
-        cluster: This broker in its cluster; `None` for a broker alone.
+        cluster: This broker's membership in its cluster; `None` for a sole broker.
         client_reads: Reads from the disk for clients, bounded.
     """
 
@@ -134,15 +134,15 @@ class Node:
         return sum(p.is_led and not p.is_paused for p in self.partitions.values())
 
     def find_partition(self, stream: str, number: int) -> Partition:
-        """Partition led by this broker; see `PartitionNames.led`."""
+        """Return a partition that this broker leads; see `PartitionNames.led`."""
         return self._names.led(stream, number)
 
     def find_replica(self, stream: str, number: int) -> Partition:
-        """Partition of which this broker has a replica; see `PartitionNames.replica`."""
+        """Return a partition of which this broker has a replica; see `PartitionNames.replica`."""
         return self._names.replica(stream, number)
 
     def find_for_publish(self, stream: str, number: int) -> Partition | RemotePartition:
-        """Return a partition to publish to, led anywhere; see `PartitionNames.for_publish`."""
+        """Return a partition to publish to, led by any broker; see `PartitionNames.for_publish`."""
         return self._names.for_publish(stream, number)
 
     def find_led(self, stream: str, number: int) -> Partition:
@@ -152,7 +152,7 @@ class Node:
     def publish(
         self, partition: Partition | RemotePartition, run: PublishRun, now: Instant, wall_ns: int
     ) -> None:
-        """Store a run from a client: directly, or over NATS when another broker may have to."""
+        """Store a run from a client: directly, or over NATS if another broker may have to do so."""
         self.context.now, self.context.wall_ns = now, wall_ns
         is_shared = partition.group and run.publisher is None and run.offsets is None
         if isinstance(partition, RemotePartition) or is_shared:
@@ -191,7 +191,7 @@ class Node:
         Args:
             publish: The message; its subject and inbox are checked.
             now: Time now.
-            waiter: Gets the ack; with `None` no ack is awaited: the caller's inbox gets all.
+            waiter: Gets the ack; with `None` no ack is awaited: the caller's inbox gets them all.
 
         Returns:
             Callback that cancels the wait.
@@ -239,7 +239,7 @@ class Node:
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
         """Handle a payload of another broker."""
         self._begin_turn(now, wall_ns)
-        # An attacker may send unauthenticated frames at any rate: look nothing up for them.
+        # An attacker may send unauthenticated frames at any rate: do no look-ups for them.
         if self.cluster is not None and self.cluster.on_peer(channel, payload, now):
             self._end_turn(now, is_data=channel is Channel.DATA)
         self.context.is_in_turn = False
@@ -301,7 +301,7 @@ class Node:
         self._forwarding.on_messages_lost(broker, is_own=broker == self.broker, now=now)
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
-        """Handle a due deadline, or the end of a turn that `wake_soon` asked for."""
+        """Handle a due deadline, or the end of a turn that `wake_soon` requested."""
         context = self.context
         context.now, context.wall_ns = now, wall_ns
         if context.alarm.ring(now) and self.cluster is not None:
@@ -319,7 +319,7 @@ class Node:
         self._to_subjects.inbox.expire(now)
         self._applied.do_waiting(now, wall_ns)
         for command in self.held.take_idle(now):
-            context.propose(command, now, lambda _: None)  # shows at the next check
+            context.propose(command, now, lambda _: None)  # the next check shows it
         self._arm()
 
     def _arm(self) -> None:
@@ -389,7 +389,7 @@ class Node:
             settled()
 
     def stop(self) -> None:
-        """Refuse new work and end every subscription; the store is closed by the owner after."""
+        """Refuse new work and end every subscription; the owner closes the store afterwards."""
         self.context.is_stopping = self.context.has_stopped = True
         self.context.openings.end()
         for partition_id in list(self.partitions):

@@ -22,14 +22,14 @@ class NodeOptions:
         broker: Id of this broker.
         namespace: Prefix of internal subjects.
         inbox: Subject of this process's ack inbox, unique.
-        ack_secret: Random bytes of this process, at most 64, that tokens of acks are made of.
+        ack_secret: Random bytes of this process, at most 64, from which ack tokens are derived.
         keyring: Returns the keys by which brokers authenticate each other.
         defaults: Settings of streams that do not override them.
         record_bytes_max: Largest record.
         publishers_max: Idempotent publishers remembered for each partition.
-        publisher_ttl_ns: Silence after which one is forgotten.
-        unanswered_bytes_max: Bytes stored and not acknowledged above which publishing calls are
-            read no further.
+        publisher_ttl_ns: Idle time after which a publisher is forgotten.
+        unanswered_bytes_max: Bytes of stored runs with pending acks above which the broker stops
+            reading from publishing calls.
         clock: Limits beyond which a clock counts as wrong.
         openings_per_turn: New replicas that one turn opens.
     """

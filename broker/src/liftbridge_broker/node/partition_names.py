@@ -1,4 +1,4 @@
-"""Look-up of partitions by client-visible names, and the refusals where none serves."""
+"""Look-up of partitions by client-visible names, with refusals where no partition fits."""
 
 from liftbridge_broker.errors import NotFoundError, NotLeaderError
 from liftbridge_broker.node.context import NodeContext
@@ -35,18 +35,18 @@ class PartitionNames:
         partition = self._found.get((stream, number))
         if partition is not None and partition.is_led:
             return partition
-        found = self._context.state.stream(stream)
-        if found is None or found.partition(number) is None:
+        stream_state = self._context.state.stream(stream)
+        if stream_state is None or stream_state.partition(number) is None:
             raise NotFoundError(f"no such partition: {stream}/{number}")
         raise NotLeaderError(NOT_LEADER_TEXT)
 
     def replica(self, stream: str, number: int) -> Partition:
-        """Do as `led`, also where this broker has a replica and another one leads."""
+        """Return a partition of which this broker has a replica, with the errors of `led`."""
         partition = self._found.get((stream, number))
         return partition if partition is not None else self.led(stream, number)
 
     def for_publish(self, stream: str, number: int) -> Partition | RemotePartition:
-        """Return a partition to publish to, whoever leads it; errors use the texts of `Publish`.
+        """Return a partition to publish to, led by any broker; errors have the texts of `Publish`.
 
         Raises:
             NotFoundError: `no such stream: <name>` or `no such partition: <n>`.
@@ -54,25 +54,25 @@ class PartitionNames:
         partition = self._found.get((stream, number))
         if partition is not None and partition.is_led:
             return partition
-        found = self._context.state.stream(stream)
-        if found is None:
+        stream_state = self._context.state.stream(stream)
+        if stream_state is None:
             raise NotFoundError(f"no such stream: {stream}")
-        state = found.partition(number)
+        state = stream_state.partition(number)
         if state is None:
             raise NotFoundError(f"no such partition: {number}")
-        return remote_partition(self._context, found, state)
+        return remote_partition(self._context, stream_state, state)
 
     def led_for_publish(self, stream: str, number: int) -> Partition:
-        """Do as `for_publish`, for operations that only the leader performs.
+        """Return a partition for an operation that only its leader performs.
 
         Raises:
-            NotFoundError: As there.
+            NotFoundError: As in `for_publish`.
             NotLeaderError: Another broker leads it.
         """
         partition = self.for_publish(stream, number)
         if isinstance(partition, RemotePartition):
-            found = self._context.state.stream(stream)
-            state = None if found is None else found.partition(number)
+            stream_state = self._context.state.stream(stream)
+            state = None if stream_state is None else stream_state.partition(number)
             leader = "" if state is None else state.leader or ""
             raise not_leader(f"{stream}/{number}", leader)
         return partition
