@@ -40,7 +40,7 @@ class AppliedMetadata:
     """Applies committed metadata to the partitions of one broker."""
 
     def __init__(self, context: NodeContext, held: HeldPartitions) -> None:
-        """Start; changes nothing before the first call."""
+        """Start with the partitions of `held`."""
         self._context = context
         self._held = held
 

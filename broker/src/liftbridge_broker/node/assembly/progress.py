@@ -11,7 +11,7 @@ TELL_NS: Final = 3_000 * MILLISECOND_NS
 
 
 class Progress:
-    """Progress of one wait."""
+    """Log events of one wait, repeated while it lasts."""
 
     def __init__(self, clock: Clock, observer: Observer) -> None:
         """Start now."""

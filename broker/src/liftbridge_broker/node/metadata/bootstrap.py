@@ -190,8 +190,8 @@ class Discovery:
         """Claims of other brokers that prevent this one from founding now, by broker.
 
         The last claim of an intended founder always counts. Any other claim counts only while it is
-        recent: its broker could found a cluster alone. After that, the broker is no longer a
-        seeker.
+        recent, as only then its broker could found a cluster alone. After founding, a broker is no
+        longer a seeker.
         """
         contradicting: dict[BrokerId, Claim] = {}
         for broker, (claim, heard_at) in sorted(self._claims.items()):
@@ -226,7 +226,7 @@ class Discovery:
         self._send(to, Channel.METADATA, answer)
 
     def _note(self, sender: BrokerId, body: Discover | DiscoverReply) -> None:
-        """Record other seekers, and drop those that have metadata by now."""
+        """Record other seekers, and drop those that now have metadata."""
         if sender == self._me.broker:
             return
         if not body.is_empty:

@@ -34,7 +34,7 @@ CALL_NS: Final = 10_000 * MILLISECOND_NS
 
 
 class Joining:
-    """Request of this broker to join the metadata group, repeated until it is a member.
+    """Joins this broker to the metadata group, and answers brokers that look for a cluster.
 
     Args:
         me: This broker with its data directory.

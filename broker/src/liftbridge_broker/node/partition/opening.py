@@ -138,7 +138,7 @@ def watch_publishers(context: NodeContext, partition: Partition) -> None:
 def renew_publishers(
     context: NodeContext, partition: Partition, now: Instant, *, is_cut: bool
 ) -> None:
-    """Update the state of publishers after a log was cut, or is readable again."""
+    """Update the state of publishers after a log was truncated, or is readable again."""
     if is_cut:
         _cut_publishers(context, partition, now)
     else:
@@ -148,7 +148,7 @@ def renew_publishers(
 def _cut_publishers(context: NodeContext, partition: Partition, now: Instant) -> None:
     """Roll the state of publishers back to the end of a truncated or restarted log.
 
-    A cut undoes the batches above it, and no effect of committed records. After a cut below the
+    A truncation undoes the removed batches, but no effect of committed records. After one below the
     settled offset, by an unclean election, the state is rebuilt from the snapshot and the
     remaining headers.
     """

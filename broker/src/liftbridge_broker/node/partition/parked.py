@@ -21,7 +21,7 @@ class ParkedRuns:
         return len(self._runs)
 
     def add(self, run: PublishRun) -> bool:
-        """Add a run; returns false if it would exceed the limit."""
+        """Add a run; return false if it would exceed the limit."""
         if self._bytes + run.size_bytes > PARKED_BYTES_MAX:
             return False
         self._runs.append(run)

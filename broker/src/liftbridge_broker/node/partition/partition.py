@@ -238,7 +238,7 @@ class Partition:
             self._park(run, now)
 
     def _append(self, run: PublishRun, now: Instant, wall_ns: int) -> PublishRun | None:
-        """Append a run and hold its acks; return the part that is new, `None` for none."""
+        """Append a run, and send or hold its acks; return its new part, `None` for none."""
         replication = self.replication
         try:
             self._check_open()

@@ -24,8 +24,8 @@ class Stored(NamedTuple):
     """Position at which a run was stored.
 
     Attributes:
-        base_offset: Offset of its first record; the others follow without gaps, unless `pieces`
-            say where they are.
+        base_offset: Offset of its first record; later records follow without gaps, unless `pieces`
+            give their positions.
         timestamp: Timestamp of its records, Unix nanoseconds.
         commit_ns: Wall clock when the ack was released.
         leader_epoch: Epoch under which it was appended.

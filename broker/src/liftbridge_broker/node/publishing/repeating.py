@@ -48,7 +48,7 @@ def recognised_by(state: ClusterState) -> Recognised:
 
 
 def _hears(stream: StreamState, subject: str) -> bool:
-    """Return whether a partition of a stream stores what is published on a subject."""
+    """Return whether a partition of a stream stores the messages of a subject."""
     if matches(stream.subject, subject):
         return True
     head, _, number = subject.rpartition(".")

@@ -210,7 +210,7 @@ def subject_frames(
     correlation_id: str,
     signer: MessageSigner | None = None,
 ) -> list[bytes]:
-    """Return the NATS frames of one message with an inbox and correlation id, signed on demand."""
+    """Return the NATS frames of a message with an inbox and correlation id, signed by `signer`."""
     message = api_pb2.Message(
         offset=publish.expected_offset,
         key=publish.key,

@@ -87,7 +87,7 @@ class Following:
         return False
 
     def begin(self) -> None:
-        """Set the store's policy for the log to that of a follower."""
+        """Set the fsync policy of the log, and mark it in the store as a follower's."""
         partition = self.partition
         self._roles.set_policy(partition, is_commit=self.is_commit_mode, now=self._context.now)
         self._context.store.set_leader(partition.partition_id, is_leader=False)

@@ -156,7 +156,7 @@ class ClusterClock:
         return self._limits.tolerance_ns
 
     def on_told(self, told: Date, now: Instant) -> None:
-        """Handle the date of the metadata leader, or of this broker's clock if it is alone."""
+        """Handle the date of the metadata leader, or of its own clock on a sole broker."""
         if not told.wall_ns:
             return
         self._tell_split(told)
