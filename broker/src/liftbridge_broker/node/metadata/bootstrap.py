@@ -247,14 +247,14 @@ class Discovery:
         if self._is_known or self.contradictions():
             return False
         if self._role is Role.PEER:
-            return all(one in self._founders for one in self._peers if one != self._me.broker)
+            return all(peer in self._founders for peer in self._peers if peer != self._me.broker)
         if now - self._began_at < PATIENCE_NS:
             return False
         return self._role is Role.SEED or (self._role is Role.ALONE and not self.seekers)
 
     def _found(self) -> None:
         if self._role is Role.PEER:
-            others = [self._founders[one] for one in self._peers if one != self._me.broker]
+            others = [self._founders[peer] for peer in self._peers if peer != self._me.broker]
             # Brokers that still search must learn that this directory was empty, or they would
             # wait forever.
             for other in others:

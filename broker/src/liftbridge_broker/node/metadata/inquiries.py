@@ -87,7 +87,7 @@ class Inquiries:
                     questions.setdefault(broker, []).append(entry.inquiry.partition_id)
         for broker, partitions in questions.items():
             ask(broker, tuple(partitions[:ASK_PARTITIONS_MAX]))
-        concluded = [self._conclude(one, now) for one in self._open.values()]
+        concluded = [self._conclude(entry, now) for entry in self._open.values()]
         return [command for command in concluded if command is not None]
 
     def on_answer(
