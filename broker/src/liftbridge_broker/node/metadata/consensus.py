@@ -14,26 +14,15 @@ from liftbridge_broker.errors import (
     FailedPreconditionError,
     FilesError,
     LiftbridgeError,
-    NoMetadataLeaderError,
-    OutcomeUnknownError,
     StorageFullError,
-    TooLargeError,
     UnavailableError,
     WireError,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, earliest
 from liftbridge_broker.model.metadata_log import Entry, EntryKind, Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS
-from liftbridge_broker.node.metadata.proposals import (
-    PREFIX_SIZE,
-    PROPOSALS_MAX,
-    TOKEN_SIZE,
-    WAIT_NS,
-    LeaderClock,
-    OwnProposals,
-    SeenProposals,
-    Waiting,
-)
+from liftbridge_broker.node.metadata.proposal_queue import ProposalQueue
+from liftbridge_broker.node.metadata.proposals import PREFIX_SIZE, Waiting
 from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.ports.metadata import (
@@ -56,14 +45,12 @@ from liftbridge_broker.raft.core import RaftCore
 from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.raft.types import (
     AddLearner,
-    ConfigChange,
     FromLeader,
     Message,
     NotRaftLeaderError,
     Promote,
     RaftBusyError,
     RaftRefusalError,
-    RaftTooLargeError,
     Ready,
     Remove,
 )
@@ -77,15 +64,12 @@ RETRY_NS: Final = 1_000 * MILLISECOND_NS
 
 DEFAULT_RAFT_OPTIONS: Final = RaftOptions()
 
-_FULL_TEXT: Final = "not written: the disk is full"
-
 
 class RaftConsensus:
     """One member of the group; implements `MetadataConsensus`.
 
     Invariants: at most one `Ready` is being written; its messages that promise durability wait for
-    the sync. Proposals wait in order, for a leader or for room in the log, before any newer
-    proposal is appended or sent.
+    the sync.
 
     Attributes:
         failure: Reason why the log cannot be written any more, `None` while it can.
@@ -108,11 +92,10 @@ class RaftConsensus:
         self._link = link
         self._sync_token = sync_token
         self._now = now
-        self._own = OwnProposals(origin)
-        self._seen = SeenProposals()
-        self._leader_clock = LeaderClock()
-        self._term_at_start = core.term
         self._events: list[MetadataEvent] = []
+        self._proposals = ProposalQueue(
+            core, link, origin=origin, check_room=self._check_room, refuse=self._refuse
+        )
         self._writing: Ready | None = None
         self._blocked: Ready | None = None
         self._retry_at = now
@@ -227,15 +210,12 @@ class RaftConsensus:
         assert command
         if self.failure is not None:
             self._refuse(token, UnavailableError(f"metadata log failed: {self.failure.text}"))
-        elif len(self._own) >= PROPOSALS_MAX:
-            self._refuse(token, UnavailableError(f"more than {PROPOSALS_MAX} changes wait"))
-        else:
-            self._own.waiting.append(Waiting(token, command, urgency, self._now))
-            self._offer_waiting()
-            if self._writing is None:
-                # While a sync runs, proposals queue: its end, or an earlier answer of a follower,
-                # sends them all at once.
-                self._advance()
+            return
+        is_added = self._proposals.add(Waiting(token, command, urgency, self._now))
+        if is_added and self._writing is None:
+            # While a sync runs, proposals queue: its end, or an earlier answer of a follower,
+            # sends them all at once.
+            self._advance()
 
     def read(self, token: ReadToken) -> None:
         """Request an event once the state holds every outcome announced before this call."""
@@ -258,18 +238,15 @@ class RaftConsensus:
 
     def add_learner(self, peer: Peer) -> None:
         """Add a member without a vote; raises `LiftbridgeError`."""
-        self._change(AddLearner(peer))
+        self._ask(lambda: self._core.propose_config(AddLearner(peer)))
 
     def promote(self, peer: Peer) -> None:
         """Make a learner that has caught up a voter; raises `LiftbridgeError`."""
-        self._change(Promote(peer))
+        self._ask(lambda: self._core.propose_config(Promote(peer)))
 
     def remove(self, peer: Peer) -> None:
         """Remove a member; raises `LiftbridgeError`."""
-        self._change(Remove(peer))
-
-    def _change(self, change: ConfigChange) -> None:
-        self._ask(lambda: self._core.propose_config(change))
+        self._ask(lambda: self._core.propose_config(Remove(peer)))
 
     def _ask(self, call: Callable[[], object]) -> None:
         """Call the core as the leader, and translate its refusals."""
@@ -292,8 +269,7 @@ class RaftConsensus:
         if self.failure is not None:
             return
         self._core.tick(now)
-        for waiting in self._own.expire(now):
-            self._refuse(waiting.token, NoMetadataLeaderError())
+        self._proposals.expire(now)
         if self._blocked is not None and now >= self._retry_at:
             ready, self._blocked = self._blocked, None
             self._persist(ready)
@@ -305,7 +281,9 @@ class RaftConsensus:
             return None
         blocked = self._retry_at if self._blocked is not None else None
         due = self._core.next_deadline()
-        return earliest(None if due is None else Instant(due), self._own.next_deadline(), blocked)
+        return earliest(
+            None if due is None else Instant(due), self._proposals.next_deadline(), blocked
+        )
 
     def on_file_event(self, event: FileEvent) -> None:
         """Handle the end of the sync in flight."""
@@ -320,7 +298,7 @@ class RaftConsensus:
         self._core.persisted(ready)
         if ready.snapshot is not None:
             index = ready.snapshot.meta.last_index
-            self._own.on_restored(index)
+            self._proposals.on_restored(index)
             self._events.append(Restored(MetadataIndex(index), ready.snapshot.state))
         self._send(ready.messages_after)
         self._is_mark_due = True
@@ -337,9 +315,9 @@ class RaftConsensus:
             case RaftBody():
                 self._on_raft(header.sender, header.body, tail)
             case Propose():
-                self._on_propose(header.sender, header.body, tail)
+                self._proposals.on_propose(header.sender, header.body, tail, now)
             case ProposeRefused():
-                self._on_refused(header.body)
+                self._proposals.on_refused(header.body)
             case _:
                 return
         self._advance()
@@ -358,129 +336,14 @@ class RaftConsensus:
             and isinstance(message, FromLeader)
             and (message.sender, message.term) == (self._core.leader, self._core.term)
         ):
-            self._leader_clock.on_told(message.term, body.clock_ns, self._now)
-
-    def _on_propose(self, sender: BrokerId, body: Propose, command: bytes) -> None:
-        """Append a command of another broker, or answer with a refusal."""
-        if not command or not self._seen.is_new(body.origin, body.token):
-            return
-        refusal = self._out_of_time(body) or self._append_foreign(body, command)
-        if refusal is None:
-            return
-        leader = self._core.leader
-        answer = ProposeRefused(
-            body.origin,
-            body.token,
-            # An earlier process of this broker, leader in that term, may have appended it.
-            is_definite=body.term == 0 or body.term > self._term_at_start,  # guard Propose.definite
-            code=refusal.code,
-            reason=refusal.text,
-            leader=None if leader is None else leader.broker,
-        )
-        self._link.send(sender, Channel.METADATA, answer)
-
-    def _out_of_time(self, body: Propose) -> LiftbridgeError | None:
-        """Return the refusal of a proposal that is too late or may be appended already, or `None`.
-
-        Its proposer may have given up, and its client may have seen later changes. A proposal
-        appended by the deadline precedes all later requests in the log, or is lost.
-        """
-        if body.term == 0:
-            return None  # sent by an earlier version, without a deadline
-        if not self._core.is_leader:
-            return None  # the core refuses, with a better text
-        if body.term != self._core.term:  # guard Propose.term
-            return UnavailableError(
-                f"the change is for term {body.term} of the metadata leader, "
-                f"which leads in term {self._core.term}: retry"
-            )
-        if self._now > body.deadline_ns:  # guard Propose.deadline
-            return UnavailableError("the change reached the metadata leader too late: retry")
-        return None
-
-    def _append_foreign(self, body: Propose, command: bytes) -> LiftbridgeError | None:
-        """Append a command of another broker; return the error if refused."""
-        data = body.origin + body.token.to_bytes(TOKEN_SIZE, "big") + command
-        try:
-            if self._core.is_leader and not self._has_room(data, is_essential=body.is_essential):
-                return self._no_room()
-            self._core.propose(data)
-        except RaftTooLargeError as error:
-            return TooLargeError(str(error))
-        except RaftRefusalError as error:
-            return UnavailableError(str(error))
-        return None
-
-    def _on_refused(self, body: ProposeRefused) -> None:
-        """Handle the leader's refusal of a proposal of this process."""
-        token = ProposalToken(body.token)
-        if body.origin != self._own.origin or not self._own.settle(token):
-            return
-        if not body.is_definite:
-            self._refuse(token, OutcomeUnknownError(body.reason))
-        else:
-            known = (StorageFullError, TooLargeError)
-            kind = next((kind for kind in known if kind.code == body.code), UnavailableError)
-            self._refuse(token, kind(body.reason))
-
-    # -- proposals ----------------------------------------------------------------------------
-
-    def _offer_waiting(self) -> None:
-        """Append waiting proposals, or send them to the leader, as far as possible now."""
-        waiting = self._own.waiting
-        while waiting and self.failure is None:
-            if self._core.leader is None:
-                return
-            proposal = waiting.popleft()
-            if self._core.leader == self._core.me:
-                if not self._append(proposal):
-                    waiting.appendleft(proposal)
-                    return
-            else:
-                self._forward(proposal, self._core.leader.broker)
-
-    def _append(self, proposal: Waiting) -> bool:
-        """Append or refuse a proposal; return false when it must wait for room in the core."""
-        data = self._own.data_of(proposal)
-        is_essential = proposal.urgency is Urgency.ESSENTIAL
-        try:
-            if self._has_room(data, is_essential=is_essential):
-                self._own.on_appended(proposal, self._core.propose(data))
-            else:
-                self._refuse(proposal.token, self._no_room())
-        except RaftBusyError:
-            return False
-        except RaftTooLargeError as error:
-            self._refuse(proposal.token, TooLargeError(str(error)))
-        return True
-
-    def _has_room(self, data: bytes, *, is_essential: bool) -> bool:
-        return bool(self._try(lambda: self._log.has_room(len(data), is_essential=is_essential)))
-
-    def _no_room(self) -> LiftbridgeError:
-        """Return the refusal for when `_has_room` is false."""
-        if self.failure is not None:
-            return UnavailableError(self.failure.text)
-        return StorageFullError(_FULL_TEXT)
-
-    def _forward(self, proposal: Waiting, leader: BrokerId) -> None:
-        """Send a proposal once; its outcome is known when the entry is applied here."""
-        if not self._link.is_connected:
-            self._refuse(proposal.token, UnavailableError("cut off from the metadata leader"))
-            return
-        self._own.on_sent(proposal)
-        is_essential = proposal.urgency is Urgency.ESSENTIAL
-        term = self._core.term
-        deadline_ns = self._leader_clock.at(term, Instant(proposal.entered_at + WAIT_NS))
-        body = Propose(self._own.origin, proposal.token, is_essential, term, deadline_ns)
-        self._link.send(leader, Channel.METADATA, body, proposal.command)
+            self._proposals.on_leader_clock(message.term, body.clock_ns, self._now)
 
     # -- effects of the core ------------------------------------------------------------------
 
     def _advance(self) -> None:
         """Handle the core's `Ready` values until none is left."""
         while self.failure is None:
-            self._offer_waiting()
+            self._proposals.offer()
             ready = self._core.ready()
             if ready is None:
                 break
@@ -492,7 +355,7 @@ class RaftConsensus:
     def _take(self, ready: Ready) -> None:
         self._send(ready.messages_before)
         for entry in ready.committed:
-            self._commit(entry)
+            self._events.append(self._proposals.on_committed(entry))
         for read in ready.reads:
             self._events.append(ReadReady(ReadToken(read.token)))
         for token in ready.reads_failed:
@@ -504,16 +367,6 @@ class RaftConsensus:
             self._events.append(LeaderChanged(broker, term, leader == self._core.me))
         if ready.must_persist:
             self._persist(ready)
-
-    def _commit(self, entry: Entry) -> None:
-        """Emit the event of a committed entry."""
-        token, displaced = self._own.on_committed(
-            entry.entry_index, entry.data if entry.kind is EntryKind.COMMAND else b""
-        )
-        if displaced:
-            self._refuse(displaced, UnavailableError("another leader took over before the commit"))
-        index = MetadataIndex(entry.entry_index)
-        self._events.append(Committed(index, _command_of(entry), token))
 
     def _persist(self, ready: Ready) -> None:
         """Write what must be durable and submit its sync; retry later on a full disk."""
@@ -538,6 +391,15 @@ class RaftConsensus:
             data = encode_message(message)
             self._link.send(message.target.broker, Channel.METADATA, RaftBody(self._now), data)
 
+    def _check_room(self, size: int, urgency: Urgency) -> LiftbridgeError | None:
+        """Return why the log takes no entry of a size now, or `None`."""
+        is_essential = urgency is Urgency.ESSENTIAL
+        if self._try(lambda: self._log.has_room(size, is_essential=is_essential)):
+            return None
+        if self.failure is not None:
+            return UnavailableError(self.failure.text)
+        return StorageFullError("not written: the disk is full")
+
     # -- failure ------------------------------------------------------------------------------
 
     def _refuse(self, token: ProposalToken, error: LiftbridgeError) -> None:
@@ -552,22 +414,12 @@ class RaftConsensus:
             return None
 
     def _fail(self, error: FilesError) -> None:
-        """Stop all writes after a disk error; never retry a sync.
-
-        Proposals already written or sent may still be committed; all others will not be.
-        """
+        """Stop all writes after a disk error; never retry a sync."""
         if self.failure is not None:
             return
         self.failure = error
         is_alone = len(self.voters) + len(self.learners) == 1
-        for token, is_unwritten in self._own.take_open(self._log.last_index):
-            if is_unwritten and is_alone:
-                self._refuse(token, UnavailableError(f"not written: {error.text}"))
-            else:
-                self._refuse(token, OutcomeUnknownError(f"outcome unknown: {error.text}"))
-        while self._own.waiting:
-            token = self._own.waiting.popleft().token
-            self._refuse(token, UnavailableError(f"not written: {error.text}"))
+        self._proposals.fail(error, self._log.last_index, is_alone=is_alone)
         self._events.append(Failed(error))
 
 
