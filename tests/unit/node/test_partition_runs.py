@@ -412,10 +412,10 @@ def test_event_times_and_counts_tell_what_happened(world: NodeWorld) -> None:
     first = world.wall_ns
     world.advance(5)
     world.deliver("s", b"d")
-    assert partition.messages_received.first == first
-    assert partition.messages_received.latest == first + 5
-    assert partition.received_counts == {"grpc": 2, "nats": 1, "batch": 0}
-    assert partition.received_bytes == {"grpc": 4, "nats": 1, "batch": 0}
+    assert partition.activity.messages_received.first == first
+    assert partition.activity.messages_received.latest == first + 5
+    assert partition.activity.received_counts == {"grpc": 2, "nats": 1, "batch": 0}
+    assert partition.activity.received_bytes == {"grpc": 4, "nats": 1, "batch": 0}
     reading = world.subscribe(partition, at_offset(1))
     assert reading.offsets == [1, 2]
-    assert partition.delivered_count == 2
+    assert partition.activity.delivered_count == 2

@@ -68,7 +68,7 @@ def test_what_waits_for_a_leadership_asks_for_a_resume_when_a_pause_comes_first(
     partition.role = Role.LEADER
     world.settle()
     assert (answers.offset, partition.is_paused) == (0, False)
-    assert (partition.dropped_count, partition.log.log_end_offset) == (1, 1)
+    assert (partition.activity.dropped_count, partition.log.log_end_offset) == (1, 1)
 
 
 def test_publish_to_one_resumes_all_when_paused_so(world: NodeWorld) -> None:
@@ -146,7 +146,7 @@ def test_messages_over_nats_to_a_paused_partition_are_counted_and_dropped(
     pause(world)
     world.deliver("s", b"a", b"b")
     world.settle()
-    assert (partition.dropped_count, partition.log.log_end_offset) == (2, 0)
+    assert (partition.activity.dropped_count, partition.log.log_end_offset) == (2, 0)
     assert partition.is_paused
 
 

@@ -182,7 +182,7 @@ def test_stop_in_a_log_of_five(world: NodeWorld, stop: Position, last: int) -> N
     assert reading.offsets == list(range(last + 1))
     assert isinstance(reading.end, EndOfStreamError)
     assert reading.end.text == "Stop offset reached"
-    assert len(partition.subscribers) == 0
+    assert len(partition.readers.subscribers) == 0
 
 
 @pytest.mark.parametrize("stop", [NEVER, stop_at(-1), stop_at(7)])
@@ -210,7 +210,7 @@ def test_stop_that_needs_a_message_is_refused_on_an_empty_log(
     partition = world.create()
     with pytest.raises(error, match=text):
         world.subscribe(partition, EARLIEST, stop)
-    assert len(partition.subscribers) == 0
+    assert len(partition.readers.subscribers) == 0
 
 
 def test_stop_time_before_the_first_message_is_refused(world: NodeWorld) -> None:
@@ -348,7 +348,7 @@ def test_reverse_reading_lags_behind_nothing(world: NodeWorld) -> None:
     partition, _ = five(world)
     world.files.is_cold = True
     world.subscribe(partition, LATEST, is_reverse=True)
-    waiting = list(partition.subscribers)
+    waiting = list(partition.readers.subscribers)
     assert [subscriber.next_offset for subscriber in waiting] in ([], [5])
 
 
@@ -372,7 +372,7 @@ def test_running_subscription_ends_with_the_reason(
     reading = world.subscribe(partition)
     world.propose(command)
     assert (type(reading.end), str(reading.end)) == (error, text)
-    assert len(partition.subscribers) == 0
+    assert len(partition.readers.subscribers) == 0
 
 
 def test_stopping_broker_ends_subscriptions_so_that_clients_come_back(world: NodeWorld) -> None:

@@ -177,14 +177,14 @@ class _Watch:
         self._end = end
         self.next_offset = Offset(max(0, known))
         self.reads_replica = reads_replica
-        partition.attach(self)
-        partition.wait_for_data(self._look)
+        partition.readers.attach(self)
+        partition.readers.wait_for_data(self._look)
 
     def _look(self) -> None:
         if self._partition.log.high_watermark > self.next_offset:
             self._end()
         else:
-            self._partition.wait_for_data(self._look)
+            self._partition.readers.wait_for_data(self._look)
 
     def on_closed(self, _error: LiftbridgeError) -> None:
         """End the wait: this broker no longer serves the partition.
@@ -198,8 +198,8 @@ class _Watch:
 
         A wait does not count as use of the partition, which may still be paused.
         """
-        self._partition.stop_waiting(self._look)
-        del self._partition.subscribers[self]
+        self._partition.readers.stop_waiting(self._look)
+        self._partition.readers.detach(self)
 
 
 class _Wait:

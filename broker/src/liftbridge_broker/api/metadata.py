@@ -16,8 +16,8 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.partition.activity import EventTimes
 from liftbridge_broker.node.partition.partition import Partition
-from liftbridge_broker.node.partition.runs import EventTimes
 from liftbridge_broker.node.reading.answers import Question, refusal
 from liftbridge_broker.node.scheduling.steps import STEP, all_partitions
 from liftbridge_proto import api_pb2
@@ -198,9 +198,9 @@ def _fill_ends(partition: Partition, target: api_pb2.PartitionMetadata) -> None:
 
 
 def _fill_events(partition: Partition, target: api_pb2.PartitionMetadata) -> None:
-    _fill_times(partition.messages_received, target.messagesReceivedTimestamps)
-    _fill_times(partition.pause_changed, target.pauseTimestamps)
-    _fill_times(partition.readonly_changed, target.readonlyTimestamps)
+    _fill_times(partition.activity.messages_received, target.messagesReceivedTimestamps)
+    _fill_times(partition.activity.pause_changed, target.pauseTimestamps)
+    _fill_times(partition.activity.readonly_changed, target.readonlyTimestamps)
 
 
 def _fill_times(times: EventTimes, target: api_pb2.PartitionEventTimestamps) -> None:

@@ -384,7 +384,7 @@ class Node:
 
     def _tell_settled(self) -> None:
         settled = self._settled
-        if settled is not None and not any(p.has_pending_acks for p in self.partitions.values()):
+        if settled is not None and not any(len(p.pending) for p in self.partitions.values()):
             self._settled = None
             settled()
 

@@ -18,6 +18,7 @@ from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.node.assembly.core import Core
 from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.partition.activity import PATHS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.ports.clock import Clock
@@ -100,7 +101,7 @@ class BrokerMetrics:
             "partitions_paused": sum(p.is_paused for p in partitions),
             "partitions_readonly": sum(p.is_readonly for p in partitions),
             "publishers": sum(len(p.publishers) for p in partitions),
-            "subscriptions": sum(len(p.subscribers) for p in partitions),
+            "subscriptions": sum(len(p.readers.subscribers) for p in partitions),
             "log_segments": sum(p.log.segment_count for p in partitions),
             "log_bytes": sum(p.log.size_bytes for p in partitions),
             "log_scrubbed_bytes_total": self.core.scrubbing.scrubbed_bytes,
@@ -127,7 +128,7 @@ class BrokerMetrics:
             "nats_connected": int(self.nats.is_connected),
             "nats_received_messages_total": self.nats.received_count,
             "nats_dropped_messages_total": {
-                "paused": sum(p.dropped_count for p in partitions),
+                "paused": sum(p.activity.dropped_count for p in partitions),
                 "reserved": sum(p.intake.reserved_count for p in partitions),
                 "headers": self.nats.wide_count,
                 "ack": self.node.context.lost_ack_count,
@@ -195,15 +196,13 @@ def _stream_sample(partitions: Sequence[Partition], now_ns: int) -> Mapping[str,
     oldest = [first for p in partitions if (first := _oldest(p)) is not None]
     sample: dict[str, Sample] = {
         "published_messages_total": {
-            path: sum(p.received_counts[path] for p in partitions)
-            for path in partitions[0].received_counts
+            path: sum(p.activity.received_counts[path] for p in partitions) for path in PATHS
         },
         "published_bytes_total": {
-            path: sum(p.received_bytes[path] for p in partitions)
-            for path in partitions[0].received_bytes
+            path: sum(p.activity.received_bytes[path] for p in partitions) for path in PATHS
         },
-        "delivered_messages_total": sum(p.delivered_count for p in partitions),
-        "delivered_bytes_total": sum(p.delivered_bytes for p in partitions),
+        "delivered_messages_total": sum(p.activity.delivered_count for p in partitions),
+        "delivered_bytes_total": sum(p.activity.delivered_bytes for p in partitions),
         "stream_bytes": sum(p.log.size_bytes for p in partitions),
         "stream_messages": sum(p.log.log_end_offset - p.log.log_start_offset for p in partitions),
         "subscription_lag_messages_max": max(_lag(p) for p in partitions),
@@ -227,7 +226,7 @@ def _partition_sample(partition: Partition, now_ns: int) -> dict[str, int]:
         "partition_paused": int(partition.is_paused),
         "partition_readonly": int(partition.is_readonly),
         "partition_offline": int(bool(partition.offline_reason)),
-        "partition_subscriptions": len(partition.subscribers),
+        "partition_subscriptions": len(partition.readers.subscribers),
         "partition_subscription_lag_messages_max": _lag(partition),
         "partition_subscription_lag_seconds_max": _lag_ns(partition, now_ns),
         "partition_last_timestamp_seconds": max(0, log.largest_timestamp),
@@ -246,14 +245,14 @@ def _places(stream: StreamState, partition: Partition) -> dict[str, int]:
 def _lag(partition: Partition) -> int:
     """Return the number of committed records not yet delivered to the slowest subscription."""
     committed = partition.log.high_watermark
-    return max((committed - s.next_offset for s in partition.subscribers), default=0)
+    return max((committed - s.next_offset for s in partition.readers.subscribers), default=0)
 
 
 def _lag_ns(partition: Partition, now_ns: int) -> int:
     """Return the age of the oldest record not yet delivered to the slowest subscription."""
-    if not partition.subscribers or _lag(partition) <= 0:
+    if not partition.readers.subscribers or _lag(partition) <= 0:
         return 0
-    slowest = min(s.next_offset for s in partition.subscribers)
+    slowest = min(s.next_offset for s in partition.readers.subscribers)
     record = last_record_before(partition.log, Offset(slowest + 1))
     return max(0, now_ns - record[1]) if record is not None else 0
 

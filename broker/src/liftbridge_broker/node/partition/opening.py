@@ -57,7 +57,6 @@ def open_partition(
         partition_id=partition_id,
         stream=stream.name,
         number=state.number,
-        stream_subject=stream.subject,
         subject=partition_subject(stream.subject, state.number),
         group=stream.group,
         options=options,

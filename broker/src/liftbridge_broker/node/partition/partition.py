@@ -39,13 +39,15 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.node.context import BEGINNING, NodeContext
-from liftbridge_broker.node.partition.intake import InboxAcks, Intake
+from liftbridge_broker.node.partition.activity import Activity
+from liftbridge_broker.node.partition.intake import Intake
 from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX, ParkedRuns
-from liftbridge_broker.node.partition.pending_acks import Acks, PendingAcks
+from liftbridge_broker.node.partition.pending_acks import ReplicaAcks
 from liftbridge_broker.node.partition.publishers import is_foreign
+from liftbridge_broker.node.partition.readers import Readers
 from liftbridge_broker.node.partition.roles import Replication, Role, Subscriber
 from liftbridge_broker.node.partition.run_checks import check_run, in_pieces, joined, without_stored
-from liftbridge_broker.node.partition.runs import POLICY_ALL, EventTimes, PublishRun, Stored
+from liftbridge_broker.node.partition.runs import POLICY_ALL, PublishRun, Stored
 from liftbridge_broker.node.partition.sealing import RunSealer
 from liftbridge_broker.node.refusals import cut_off, leader_changed
 from liftbridge_broker.replication.publisher_history import PublisherHistory
@@ -54,7 +56,6 @@ from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.publish import EnvelopeEncoder
 
-PATHS: Final = ("grpc", "nats", "batch")
 NOT_LEADER_TEXT: Final = "Server not partition leader"
 
 
@@ -74,8 +75,8 @@ class OtherListeners(NamedTuple):
 class Partition:
     """State of one partition of which this broker holds a replica.
 
-    Invariants: `log.high_watermark <= log.log_end_offset`; `_pending` is ordered by `end`; no run
-    is appended while paused, read-only, offline or closed, or in another role than `LEADER`.
+    Invariants: `log.high_watermark <= log.log_end_offset`; no run is appended while paused,
+    read-only, offline or closed, or in another role than `LEADER`.
 
     Attributes:
         context: State and ports that the parts of the node share.
@@ -84,8 +85,7 @@ class Partition:
         partition_id: Unique id.
         stream: Name of the stream.
         number: Number within the stream.
-        stream_subject: Subject of the stream.
-        subject: Subject of the partition (`stream_subject` with a suffix from number 1 on).
+        subject: Subject of the partition: that of the stream, with a suffix from number 1 on.
         group: NATS queue group, empty for none.
         options: Settings in force.
         leader_epoch: Epoch of this leadership, or of the last one.
@@ -103,7 +103,6 @@ class Partition:
     partition_id: PartitionId
     stream: str
     number: PartitionNumber
-    stream_subject: str
     subject: str
     group: str
     options: StreamOptions
@@ -120,27 +119,17 @@ class Partition:
     has_read_error: bool = False
     closed_error: LiftbridgeError | None = None
     last_active: Instant = BEGINNING
-    messages_received: EventTimes = field(default_factory=EventTimes)
-    pause_changed: EventTimes = field(default_factory=EventTimes)
-    readonly_changed: EventTimes = field(default_factory=EventTimes)
-    received_counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PATHS, 0))
-    received_bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PATHS, 0))
-    delivered_count: int = 0
-    delivered_bytes: int = 0
-    dropped_count: int = 0
-    subscribers: dict[Subscriber, None] = field(default_factory=dict)
+    activity: Activity = field(default_factory=Activity)
+    readers: Readers = field(default_factory=Readers)
+    pending: ReplicaAcks = field(init=False)
     _sealer: RunSealer = field(init=False)
     _envelopes: EnvelopeEncoder = field(init=False)
-    _pending: PendingAcks = field(init=False)
-    _pending_on_disk: PendingAcks = field(init=False)
-    _readers: dict[Callable[[], None], None] = field(default_factory=dict)
     _parked: ParkedRuns = field(default_factory=ParkedRuns)
     _segment_count: int = 0
     _end_at_start: Offset = field(default=Offset(0))
 
     def __post_init__(self) -> None:
-        self._pending = PendingAcks(self.context)
-        self._pending_on_disk = PendingAcks(self.context)
+        self.pending = ReplicaAcks(self.context)
         self._sealer = RunSealer(RecordEncoder(self.stream, self.number), self.partition_id)
         self._envelopes = EnvelopeEncoder(self.stream, self.subject, self.number)
 
@@ -167,10 +156,6 @@ class Partition:
     def is_led(self) -> bool:
         """Return whether this broker leads it, or is about to."""
         return self.role is Role.LEADER or self.role is Role.RISING
-
-    def acks_for(self, subject: str) -> InboxAcks:
-        """Return a new sink for acks of messages on `subject`."""
-        return self.intake.acks_for(subject)
 
     @property
     def takes_runs(self) -> bool:
@@ -230,7 +215,7 @@ class Partition:
             if self.is_auto_paused and self.closed_error is None:
                 self._park(run, now)
             else:
-                self.dropped_count += len(run.values)
+                self.activity.dropped_count += len(run.values)
             return
         if self.role is Role.LEADER:
             self._append(run, now, wall_ns)
@@ -257,9 +242,7 @@ class Partition:
             return None
         count, end = len(rest.values), self.log.log_end_offset
         self.last_active = now
-        self.messages_received.mark(wall_ns)
-        self.received_counts[rest.path] += count
-        self.received_bytes[rest.path] += rest.size_bytes
+        self.activity.on_received(rest.path, count, rest.size_bytes, wall_ns)
         if replication is not None:
             replication.on_appended(base, data, now)
         elif not self.is_commit_mode:
@@ -287,22 +270,11 @@ class Partition:
                 ack.sink.acked(stored)
             return
         if self.replication is not None and not self.replication.is_cut_off:
-            acks = self._hold_here(end, stored, acks)
+            is_stored = not self.is_commit_mode or end <= self.log.recovery_point
+            acks = self.pending.hold_own(end, stored, acks, is_stored=is_stored)
             if not acks:
                 return
-        self._pending.add(end, stored, acks, run.size_bytes)
-
-    def _hold_here(self, end: Offset, stored: Stored, acks: Acks) -> Acks:
-        """Send acks that need only this replica; return those that need other replicas too."""
-        own = [ack for ack in acks if ack.policy != POLICY_ALL]
-        if not own:
-            return acks
-        if self.is_commit_mode and end > self.log.recovery_point:
-            self._pending_on_disk.add(end, stored, own, 0)
-        else:
-            for ack in own:
-                ack.sink.acked(stored)
-        return [ack for ack in acks if ack.policy == POLICY_ALL]
+        self.pending.add(end, stored, acks, run.size_bytes)
 
     def _acknowledge(self, run: PublishRun, pieces: tuple[StoredPiece, ...], wall_ns: int) -> None:
         """Answer a duplicate with the position of the original, once that is committed."""
@@ -365,7 +337,7 @@ class Partition:
     def on_flushed(self, flushed_offset: Offset, wall_ns: int) -> None:
         """Handle a sync of everything below `flushed_offset`."""
         if self.replication is not None:
-            self._pending_on_disk.release(flushed_offset, wall_ns)
+            self.pending.release_own(flushed_offset, wall_ns)
             self.replication.on_flushed(wall_ns)
         elif self.role is Role.LEADER and self.is_commit_mode:
             self.commit_to(flushed_offset, wall_ns)
@@ -377,8 +349,8 @@ class Partition:
             return
         assert end <= log.log_end_offset
         log.high_watermark = end
-        self._pending.release(end, wall_ns)
-        self.wake_readers()
+        self.pending.release(end, wall_ns)
+        self.readers.wake()
 
     def commit_alone(self, wall_ns: int) -> None:
         """Commit the records of a sole replica: all of them, or those on disk.
@@ -395,31 +367,11 @@ class Partition:
         if self.replication is None and self.role is Role.LEADER:
             self.commit_alone(wall_ns)
 
-    def wake_readers(self) -> None:
-        """Wake readers that wait for records."""
-        if self._readers:
-            waiting = list(self._readers)
-            self._readers.clear()
-            for wake in waiting:
-                wake()
-
     # -- readers ------------------------------------------------------------------------------
-
-    def wait_for_data(self, wake: Callable[[], None]) -> None:
-        """Call `wake` once, when the high watermark moves or the flags change."""
-        self._readers[wake] = None
-
-    def stop_waiting(self, wake: Callable[[], None]) -> None:
-        """Remove a waiting reader; no-op when it does not wait."""
-        self._readers.pop(wake, None)
-
-    def attach(self, subscriber: Subscriber) -> None:
-        """Register a subscription, to be notified when the partition closes."""
-        self.subscribers[subscriber] = None
 
     def detach(self, subscriber: Subscriber, now: Instant) -> None:
         """Remove a subscription."""
-        del self.subscribers[subscriber]
+        self.readers.detach(subscriber)
         self.last_active = now
 
     # -- state --------------------------------------------------------------------------------
@@ -427,16 +379,16 @@ class Partition:
     def set_readonly(self, *, is_readonly: bool, wall_ns: int) -> None:
         """Refuse, or accept again, new messages; notify readers at the end."""
         self.is_readonly = is_readonly
-        self.readonly_changed.mark(wall_ns)
-        self.wake_readers()
+        self.activity.readonly_changed.mark(wall_ns)
+        self.readers.wake()
 
     def set_paused(self, *, is_paused: bool, is_auto: bool, now: Instant, wall_ns: int) -> None:
         """Stop intake and end subscriptions, or continue with the runs that waited."""
-        self.pause_changed.mark(wall_ns)
+        self.activity.pause_changed.mark(wall_ns)
         self.is_paused = is_paused
         self.is_auto_paused = is_paused and is_auto
         if is_paused:
-            self.end_subscriptions(FailedPreconditionError("commit log was closed"))
+            self.readers.end(FailedPreconditionError("commit log was closed"))
         else:
             self.last_active = now
         # After a pause too: runs that waited for this leadership must request the resume.
@@ -453,7 +405,7 @@ class Partition:
         """Become leader by the metadata; accept records only after `lead`."""
         self.replication = replication
         if self.role is not Role.LEADER:
-            self.end_subscriptions(leader_changed(), stays=True)
+            self.readers.end(leader_changed(), stays=True)
         self.role = Role.RISING
 
     def lead(
@@ -477,8 +429,8 @@ class Partition:
         self.role = Role.NONE if replication is None else Role.FOLLOWER
         if was_leader:  # guard L7.demote
             self.resume_failed(UnavailableError("not appended: leader changed"))
-            self._give_up(OutcomeUnknownError("outcome unknown: leader changed"))
-            self.end_subscriptions(leader_changed(), stays=True)
+            self.pending.fail(OutcomeUnknownError("outcome unknown: leader changed"))
+            self.readers.end(leader_changed(), stays=True)
 
     def resume_failed(self, error: LiftbridgeError) -> None:
         """Refuse the runs that waited for a resume that did not happen."""
@@ -522,7 +474,7 @@ class Partition:
             return
         self.offline_reason = reason
         self.context.transition("partition_offline", self._named({"reason": reason}))
-        self._give_up(OutcomeUnknownError(f"outcome unknown: {reason}"))
+        self.pending.fail(OutcomeUnknownError(f"outcome unknown: {reason}"))
         if self.replication is not None:
             self.replication.on_offline(reason)
 
@@ -530,11 +482,6 @@ class Partition:
         """Serve again: the log was verified after the read error."""
         self.offline_reason, self.has_read_error = "", False
         self.context.transition("partition_online", self._named({}))
-
-    @property
-    def has_pending_acks(self) -> bool:
-        """Return whether acks of stored runs are pending."""
-        return len(self._pending) > 0 or len(self._pending_on_disk) > 0
 
     def refuse_appends(self, error: LiftbridgeError) -> None:
         """Refuse all appends with `error`; reads and pending acks continue."""
@@ -548,20 +495,6 @@ class Partition:
         be on disk; after a deletion of the stream their outcome no longer matters.
         """
         self.refuse_appends(error)
-        self.end_subscriptions(error)
+        self.readers.end(error)
         is_deleted = isinstance(error, NotFoundError)
-        self._give_up(error if is_deleted else OutcomeUnknownError(f"outcome unknown: {error}"))
-
-    def fail_all_acks(self, error: LiftbridgeError) -> None:
-        """Fail the pending acks that wait for all replicas."""
-        self._pending.fail(error)
-
-    def _give_up(self, error: LiftbridgeError) -> None:
-        self._pending.fail(error)
-        self._pending_on_disk.fail(error)
-
-    def end_subscriptions(self, error: LiftbridgeError, *, stays: bool = False) -> None:
-        """End subscriptions; with `stays`, those that read any replica continue."""
-        for subscriber in list(self.subscribers):
-            if not (stays and subscriber.reads_replica):
-                subscriber.on_closed(error)
+        self.pending.fail(error if is_deleted else OutcomeUnknownError(f"outcome unknown: {error}"))

@@ -159,17 +159,3 @@ def batch_ends(run: PublishRun, bytes_max: int) -> list[int]:
         size += length
     ends.append(len(values))
     return ends
-
-
-@dataclass(slots=True)
-class EventTimes:
-    """First and latest time of an event since the broker started, Unix nanoseconds."""
-
-    first: int = 0
-    latest: int = 0
-
-    def mark(self, wall_ns: int) -> None:
-        """Record an occurrence."""
-        if not self.first:
-            self.first = wall_ns
-        self.latest = wall_ns

@@ -283,7 +283,7 @@ class Answers:
             waiting.until = partition.log.log_end_offset  # guard A.until
         if not self._is_over(waiting):
             self._waiting[waiting] = None
-            partition.wait_for_data(self._look)
+            partition.readers.wait_for_data(self._look)
             self._look_soon()
 
     def _epoch(self, partition: Partition) -> LeaderEpoch | None:
@@ -313,7 +313,7 @@ class Answers:
         for question in waiting:
             if not self._is_over(question):
                 self._waiting[question] = None
-                question.partition.wait_for_data(self._look)
+                question.partition.readers.wait_for_data(self._look)
         self._look_soon()
 
     def _look_soon(self) -> None:

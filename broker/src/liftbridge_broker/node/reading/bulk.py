@@ -110,7 +110,7 @@ class BulkRead:
         self._is_open = True
         replica = wanted.reads_replica
         self._readonly_end = ReadonlyEnd(partition, reads, wake, as_replica=replica)
-        partition.attach(self)
+        partition.readers.attach(self)
 
     def _check_start(self, log: PartitionLog, start: Offset) -> None:
         if self._is_strict and not log.log_start_offset <= start <= log.high_watermark:
@@ -159,8 +159,8 @@ class BulkRead:
         data = b"".join(result.slices)
         if self._bytes_left is not None:
             self._bytes_left = max(0, self._bytes_left - len(data))
-        self.partition.delivered_count += result.count
-        self.partition.delivered_bytes += len(data)
+        self.partition.activity.delivered_count += result.count
+        self.partition.activity.delivered_bytes += len(data)
         return Chunk(data, self.next_offset, result.count)
 
     def release(self) -> None:
@@ -176,7 +176,7 @@ class BulkRead:
             ended = self._readonly_end.look()  # guard A.readonly_bulk
             if ended is not None:
                 raise ended
-        self.partition.wait_for_data(self._wake)
+        self.partition.readers.wait_for_data(self._wake)
         return None
 
     def _read_done(self, outcome: bytes | LiftbridgeError) -> None:
@@ -197,6 +197,6 @@ class BulkRead:
         if self._is_open:
             self._is_open = False
             self._slot.free()
-            self.partition.stop_waiting(self._wake)
+            self.partition.readers.stop_waiting(self._wake)
             self.partition.detach(self, now)
             self._reader.close()

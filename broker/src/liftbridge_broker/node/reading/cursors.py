@@ -87,7 +87,7 @@ class CursorTable:
             self._answer(partition.closed_error or NotLeaderError(NOT_LEADER_TEXT))
             return
         if not partition.is_latest_known:
-            partition.wait_for_data(self._begin)
+            partition.readers.wait_for_data(self._begin)
             return
         self._is_feeding = True
         self._feed(self._index, self._answer)

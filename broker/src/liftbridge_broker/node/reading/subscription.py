@@ -205,7 +205,7 @@ class Subscription:
         self._slot = ReadSlot(self.reads)
         replica = self.reads_replica
         self._readonly_end = ReadonlyEnd(self.partition, self.reads, self.wake, as_replica=replica)
-        self.partition.attach(self)
+        self.partition.readers.attach(self)
 
     @property
     def next_offset(self) -> Offset:
@@ -331,7 +331,7 @@ class Subscription:
             result = reader.read(bytes_max, end)
             if result.need is not None:
                 return self._read_later(result.need)
-            partition.delivered_count += result.count
+            partition.activity.delivered_count += result.count
             if reader.next_offset < end or result.slices:
                 return Pulled(self._delivered(result.slices), None, waits=False)
         if stop is not None and reader.next_offset >= stop:
@@ -339,7 +339,7 @@ class Subscription:
         elif partition.is_readonly and reader.next_offset >= log.log_end_offset:
             self._end = self._readonly_end.look()  # guard A.readonly
         if self._end is None:
-            partition.wait_for_data(self.wake)
+            partition.readers.wait_for_data(self.wake)
             return Pulled([], None, waits=True)
         return Pulled([], self._end, waits=False)
 
@@ -350,7 +350,7 @@ class Subscription:
         if result.need is not None:
             return self._read_later(result.need)
         if result.slices:
-            self.partition.delivered_count += result.count
+            self.partition.activity.delivered_count += result.count
             return Pulled(self._delivered(result.slices), None, waits=False)
         if self._stop_end is not None:
             self._end = EndOfStreamError("Stop offset reached")
@@ -366,7 +366,7 @@ class Subscription:
         if not slices:
             return slices
         size = sum(map(len, slices))
-        self.partition.delivered_bytes += size
+        self.partition.activity.delivered_bytes += size
         # The blocks between the first and the last one are used from end to end.
         first, last = _block_of(slices[0]), _block_of(slices[-1])
         held = len(first) + (0 if first is last else len(last))
@@ -397,7 +397,7 @@ class Subscription:
         if self._is_open:
             self._is_open = False
             self._slot.free()
-            self.partition.stop_waiting(self.wake)
+            self.partition.readers.stop_waiting(self.wake)
             self.partition.detach(self, now)
             self._reader.close()
 

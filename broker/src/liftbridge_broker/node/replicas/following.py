@@ -218,7 +218,7 @@ class Following:
                 self._hold_for_journal(now)  # guard F3.journal
         if append.high_watermark != log.high_watermark:
             log.high_watermark = Offset(min(append.high_watermark, log.log_end_offset))
-            partition.wake_readers()
+            partition.readers.wake()
         log.compacted_everywhere = append.compacted_offset
         if append.log_start > log.log_start_offset:
             self._context.store.raise_log_start(partition.partition_id, append.log_start, now)
@@ -268,7 +268,7 @@ class Following:
     def _end_readers(self) -> None:
         """End readers that received records now removed, so that they read the replacements."""
         partition = self.partition
-        for reader in list(partition.subscribers):
+        for reader in list(partition.readers.subscribers):
             if reader.next_offset > partition.log.log_end_offset:  # guard A.cut
                 reader.on_closed(leader_changed())
 

@@ -302,7 +302,7 @@ class Leading:
         self.on_eligible()
         self.partition.intake.is_below_min_isr = self.core.is_below_min_isr
         if self.core.is_below_min_isr:  # guard L7.acks
-            self.partition.fail_all_acks(
+            self.partition.pending.fail_all(
                 NotEnoughReplicasAfterAppendError("outcome unknown: too few replicas in sync")
             )
         self._watch()

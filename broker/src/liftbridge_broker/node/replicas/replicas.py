@@ -460,7 +460,7 @@ class Replicas:
         for leading in self.leading.values():
             if is_fenced:
                 self._listening.stop(leading.partition)  # guard Self.intake
-                leading.partition.end_subscriptions(leader_changed(), stays=True)
+                leading.partition.readers.end(leader_changed(), stays=True)
             else:
                 self._serve(leading, now)
 

@@ -46,7 +46,8 @@ class AutoPause:
             return False
         # Only its leader knows whether a partition is idle.
         is_held = not partition.is_led or (
-            partition.options.auto_pause_disable_if_subscribers and len(partition.subscribers) > 0
+            partition.options.auto_pause_disable_if_subscribers
+            and len(partition.readers.subscribers) > 0
         )
         due = Instant(partition.last_active + idle_ns)
         is_over = not is_held and due <= now
