@@ -35,7 +35,7 @@ def led_without_knowing_what_is_committed():
         is_latest_known=False,
         closed_error=None,
         log=SimpleNamespace(high_watermark=12, log_end_offset=13),
-        wait_for_data=lambda _look: None,
+        readers=SimpleNamespace(wait_for_data=lambda _look: None),
     )
 
 

@@ -23,6 +23,7 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import NOT_COPIED
 from liftbridge_broker.node.applied import AppliedMetadata
+from liftbridge_broker.node.partition.readers import Readers
 from liftbridge_broker.node.refusals import failed_change
 from liftbridge_broker.node.replicas.following import Following
 from liftbridge_broker.node.replicas.leading import Leading, result_of
@@ -106,8 +107,7 @@ def following(roles):
         stream="s",
         number=0,
         note_replicated=lambda *_: None,
-        wake_readers=lambda: None,
-        subscribers=[],
+        readers=Readers(),
     )
     state = SimpleNamespace(partition_id=1, replica_epoch=lambda _: MetadataIndex(1))
     core = SimpleNamespace(state=state, on_reply=lambda head, *_: head, position=lambda: None)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from liftbridge_broker.adapters.observe.metrics import SLICE, in_slices
+from liftbridge_broker.node.partition.readers import Readers
 from liftbridge_broker.server.metrics import BrokerMetrics
 
 PARTITIONS = 3 * SLICE
@@ -15,7 +16,7 @@ class Led:
     stream = "orders"
     leader_epoch = is_paused = is_readonly = 0
     offline_reason = ""
-    subscribers = ()
+    readers = Readers()
 
     def __init__(self, number: int, looks: list[int]) -> None:
         self.number = number

@@ -119,7 +119,7 @@ class PublishService:
         pending_acks = [PendingAck(request.ackPolicy, sink)]
         node = self._context.node
         if request.ackInbox and request.ackPolicy != POLICY_NONE:
-            inbox = partition.intake.acks_for(partition.subject)
+            inbox = partition.acks_for(partition.subject)
             inbox.entries.append(
                 (0, request.ackInbox, request.correlationId.encode(), request.ackPolicy)
             )

@@ -40,7 +40,7 @@ from liftbridge_broker.model.ids import (
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.node.context import BEGINNING, NodeContext
 from liftbridge_broker.node.partition.activity import Activity
-from liftbridge_broker.node.partition.intake import Intake
+from liftbridge_broker.node.partition.intake import InboxAcks, Intake
 from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX, ParkedRuns
 from liftbridge_broker.node.partition.pending_acks import ReplicaAcks
 from liftbridge_broker.node.partition.publishers import is_foreign
@@ -156,6 +156,10 @@ class Partition:
     def is_led(self) -> bool:
         """Return whether this broker leads it, or is about to."""
         return self.role is Role.LEADER or self.role is Role.RISING
+
+    def acks_for(self, subject: str) -> InboxAcks:
+        """Return a new sink for acks of messages on `subject`."""
+        return self.intake.acks_for(subject)
 
     @property
     def takes_runs(self) -> bool:
