@@ -18,6 +18,9 @@ SILENT_PINGS_MAX: Final = 2
 READ_BYTES: Final = 262_144
 """Bytes of one read of the socket at most."""
 
+BACKLOG_READ_BYTES: Final = 65_536
+"""Bytes of a read after which more input is probably waiting."""
+
 READ_MESSAGES: Final = 2_500
 """Messages of one read, by the size of those before: parsing them takes about 2 ms of a turn."""
 
@@ -64,8 +67,8 @@ class Connection(asyncio.BufferedProtocol):
     Attributes:
         bytes_in: Bytes received.
         bytes_out: Bytes passed to the socket.
-        behind_at: Loop time of the latest read that filled the buffer, after which more input was
-            probably waiting; 0 for none.
+        behind_at: Loop time of the latest read of `BACKLOG_READ_BYTES` or of a full buffer; 0 for
+            none.
         is_secure: Whether TLS is in use.
     """
 
@@ -126,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         data = bytes(self._read[:nbytes])
         self.bytes_in += nbytes
         self._silent_count = 0
-        if nbytes == self._read_bytes:
+        if nbytes >= min(self._read_bytes, BACKLOG_READ_BYTES):
             self.behind_at = self._loop.time()
         if self._parser is not None:
             self._read_messages = 0
