@@ -25,6 +25,9 @@ A turn may spend three: for messages of clients, for acks, and for frames of bro
 SLICE_WEIGHT_MAX: Final = 3_000
 """Weight of a slice, after which the time is charged; small enough for the end of a turn."""
 
+SLICE_MESSAGES_MAX: Final = 1_024
+"""Messages of a slice: a partition below its minimum ISR appends each of them by itself."""
+
 PLAIN_WEIGHT: Final = 1
 """Weight of a message like the previous message, on the same subject and without headers."""
 
@@ -88,11 +91,13 @@ class TurnBudget:
         self._left_at = now
         return self._left
 
-    def charge(self, weight: int) -> None:
-        """Charge the delivery since the last call of `left`."""
+    def charge(self, weight: int) -> int:
+        """Charge the delivery since the last call of `left`; return its microseconds."""
         now = self._now_ns()
-        self._left -= max(weight, (now - self._left_at) // _MICROSECOND_NS)
+        took_us = (now - self._left_at) // _MICROSECOND_NS
+        self._left -= max(weight, took_us)
         self._left_at = now
+        return took_us
 
     def wait(self, go: Callable[[], None]) -> None:
         """Call `go` in a later turn, after all that wait already."""
@@ -143,6 +148,7 @@ class Pacer:
         self._plain_weight = plain_weight
         self._on_idle: Callable[[], None] | None = None
         self._waiting: deque[_Delivery] = deque()
+        self._count_max = SLICE_MESSAGES_MAX
 
     def when_idle(self, done: Callable[[], None]) -> None:
         """Call `done` once no message waits for a later turn; for one caller."""
@@ -192,13 +198,19 @@ class Pacer:
         subscription, arrivals, payloads = one
         budget = self._budget
         while budget.left() > 0:
-            count, weight = fitting(arrivals, payloads, SLICE_WEIGHT_MAX, self._plain_weight)
-            if count == len(payloads):
+            fit, weight = fitting(arrivals, payloads, SLICE_WEIGHT_MAX, self._plain_weight)
+            count = min(fit, self._count_max)
+            is_last = count == len(payloads)
+            if is_last:
                 self._deliver(subscription, arrivals, payloads)
-                budget.charge(weight)
+            else:
+                self._deliver(subscription, arrivals[:count], payloads[:count])
+            took_us = budget.charge(weight * count // fit)
+            # The next messages probably take as long as these.
+            self._count_max = SLICE_WEIGHT_MAX * count // (took_us or 1)
+            self._count_max = min(max(self._count_max, 1), SLICE_MESSAGES_MAX)
+            if is_last:
                 return None
-            self._deliver(subscription, arrivals[:count], payloads[:count])
-            budget.charge(weight)
             arrivals, payloads = arrivals[count:], payloads[count:]
         return subscription, arrivals, payloads
 
