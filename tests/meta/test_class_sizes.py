@@ -3,9 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from liftbridge_testkit.repository import python_files, relative
+from liftbridge_testkit.repository import PRODUCTS, python_files, relative
 
-PRODUCTS = ("broker/src/", "client/src/", "operator/src/", "spark/src/")
 FIELDS_MAX = 25
 METHODS_MAX = 35
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from liftbridge_testkit.repository import python_files, relative
+from liftbridge_testkit.repository import PRODUCTS, python_files, relative
 
 FILE_LINES_MAX = 600
 CORE_LINES_MAX = 800
@@ -22,7 +22,6 @@ CORES = ("logformat", "http2", "raft", "replication", "controller", "groups")
 EXCEPTIONS = Path(__file__).with_name("length_exceptions.txt")
 
 FOLDER_MODULES_MAX = 20
-PRODUCTS = ("broker/src/", "client/src/", "operator/src/", "spark/src/")
 # Folders with more modules than that, with their present number. May only shrink.
 CROWDED = {
     "broker/src/liftbridge_broker/api": 31,

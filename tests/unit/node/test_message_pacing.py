@@ -187,6 +187,22 @@ def test_time_of_a_turn_is_bounded_when_messages_take_longer_than_they_weigh(mes
     assert loop.is_reading
 
 
+def test_reads_are_not_cut_because_single_messages_take_long_for_their_number():
+    """The fixed cost of a delivery says nothing of the messages of a larger one."""
+    taken = []
+
+    def deliver(_subscription, _arrivals, payloads):
+        taken.append(len(payloads))
+        loop.now_ns += (150 + len(payloads)) * 1_000
+
+    loop = Loop(deliver)
+    plain = Arrival("s", "", b"")
+    for count in (1, 1_000, 3, 1_000):
+        loop.now_ns += 1_000_000_000
+        loop.pacer.take(SubscriptionId(1), [plain] * count, [b""] * count)
+    assert taken == [1, 1_000, 3, 1_000]
+
+
 def test_links_that_share_a_budget_take_turns():
     taken = []
     loop = Loop(*(lambda *_, name=name: taken.append(name) for name in "ab"))

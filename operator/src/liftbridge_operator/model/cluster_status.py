@@ -215,7 +215,7 @@ class Wait(Model):
 
 
 class DriftEntry(Model):
-    """A field that somebody else changed and the operator changed back."""
+    """A field that another manager changed and the operator changed back."""
 
     object: Note = Field(description="Kind and name of the object.")
     field: Note = Field(description="Path of the field.")

@@ -5,6 +5,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[4]
 GENERATED = ROOT / "proto" / "src" / "liftbridge_proto"
+PRODUCTS = ("broker/src/", "client/src/", "operator/src/", "spark/src/")
+"""Folders of the products' code."""
+
 _NEVER_ENTERED = {".git"}
 
 

@@ -26,7 +26,10 @@ SLICE_WEIGHT_MAX: Final = 3_000
 """Weight of a slice, after which the time is charged; small enough for the end of a turn."""
 
 SLICE_MESSAGES_MAX: Final = 1_024
-"""Messages of a slice: a partition below its minimum ISR appends each of them by itself."""
+"""Messages of a slice, fewer after a slice that took longer than it weighs.
+
+A partition below its min ISR, for example, appends each message by itself.
+"""
 
 PLAIN_WEIGHT: Final = 1
 """Weight of a message like the previous message, on the same subject and without headers."""
@@ -206,9 +209,10 @@ class Pacer:
             else:
                 self._deliver(subscription, arrivals[:count], payloads[:count])
             took_us = budget.charge(weight * count // fit)
-            # The next messages probably take as long as these.
-            self._count_max = SLICE_WEIGHT_MAX * count // (took_us or 1)
-            self._count_max = min(max(self._count_max, 1), SLICE_MESSAGES_MAX)
+            if took_us > SLICE_WEIGHT_MAX:  # the next messages probably take as long as these
+                self._count_max = max(SLICE_WEIGHT_MAX * count // took_us, 1)
+            elif took_us <= SLICE_WEIGHT_MAX // 2:
+                self._count_max = min(2 * self._count_max, SLICE_MESSAGES_MAX)
             if is_last:
                 return None
             arrivals, payloads = arrivals[count:], payloads[count:]

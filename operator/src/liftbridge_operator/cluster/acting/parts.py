@@ -9,7 +9,7 @@ from typing import Any
 
 from liftbridge_operator.cluster.acting.context import ActionContext
 from liftbridge_operator.cluster.acting.supplied import Supplied, told
-from liftbridge_operator.cluster.acting.whole import SOMEBODY, shown
+from liftbridge_operator.cluster.acting.whole import UNKNOWN_MANAGER, shown
 from liftbridge_operator.cluster.observing.objects import claim_of, is_owned_by, metadata_of
 from liftbridge_operator.cluster.observing.reads import (
     claim_names,
@@ -65,7 +65,7 @@ async def _marks(context: ActionContext, done: Supplied) -> None:
                 continue
             if await _patch(context, done, one, {"metadata": changes}, Preconditions.of(one)):
                 done.drift += [
-                    (shown(one), Difference(f".metadata.{part}.{key}", SOMEBODY))
+                    (shown(one), Difference(f".metadata.{part}.{key}", UNKNOWN_MANAGER))
                     for part, values in changes.items()
                     for key in values
                 ]

@@ -21,7 +21,7 @@ from liftbridge_operator.kube.port import FIELD_MANAGER, Kube, Object, Precondit
 PEOPLE: Final = "kubectl"
 """Prefix of field managers of users (kubectl); labels and annotations of other managers stay."""
 
-SOMEBODY: Final = "an unknown manager"
+UNKNOWN_MANAGER: Final = "an unknown manager"
 REPAIRS_MAX: Final = 5
 REPAIRS_MS: Final = 60_000
 """Period in which `REPAIRS_MAX` repairs of an object show that another manager contests it."""
@@ -267,4 +267,4 @@ def _writer(live: Object, name: str, *, is_own: bool) -> str:
             return manager
     if is_own:
         return ""
-    return others[-1][0] if others else SOMEBODY
+    return others[-1][0] if others else UNKNOWN_MANAGER

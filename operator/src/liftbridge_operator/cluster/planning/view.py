@@ -29,7 +29,7 @@ ACTION_MS: Final = 5_000
 
 
 def voters_for(brokers: int) -> int:
-    """Return the number of voters of a cluster with so many brokers."""
+    """Return the number of voters of a cluster of a size."""
     if brokers >= 5:
         return 5
     return min(brokers, 3)

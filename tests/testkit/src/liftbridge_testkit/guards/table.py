@@ -11,7 +11,8 @@ HEAD = """# Guards and who notices
 
 Written by `pytest tests/guards --rewrite` from `tests/guards`; [Testing](testing.md#guards)
 explains the classes and columns. *Seed*: the first random life that fails without the guard (class
-D: without it and its partners), by kind of world; `-` with a number: none of so many lives failed.
+D: without it and its partners), by kind of world; `-` with a number: of that many
+lives none failed.
 
 | Guard | Class | Scenario that fails without it | Seed | Masked by |
 | --- | --- | --- | --- | --- |
