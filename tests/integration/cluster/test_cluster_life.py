@@ -143,6 +143,7 @@ def test_broker_that_is_cut_off_is_fenced_and_comes_back(cluster: ClusterKit) ->
 
 def test_broker_without_a_quorum_stays_ready(cluster: ClusterKit) -> None:
     await_all(cluster)
+    cluster.until(lambda: cluster.metric("broker_ready", "b3") == 1, "b3 to be ready")
     cluster["b1"].kill()
     cluster["b2"].kill()
     cluster.until(lambda: cluster.metric("broker_fenced", "b3") == 1, "b3 to fence itself")
