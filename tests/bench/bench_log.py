@@ -21,9 +21,9 @@ from liftbridge_broker.logformat.batch import BatchHeader, read_header, seal
 from liftbridge_broker.logformat.records import RecordEncoder
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.ports.files import FileHandle, Token
-from liftbridge_broker.storage.log import PartitionLog
-from liftbridge_broker.storage.reverse import ReverseReader
-from liftbridge_broker.storage.types import EMPTY_STATE, LogLimits, ReadResult
+from liftbridge_broker.storage.log.partition_log import PartitionLog
+from liftbridge_broker.storage.log.reverse import ReverseReader
+from liftbridge_broker.storage.log.types import EMPTY_STATE, LogLimits, ReadResult
 
 PARTITION = PartitionId(1 << 24)
 VALUE_BYTES = 256

@@ -9,9 +9,10 @@ from deltalake import DeltaTable
 
 from liftbridge_testkit.archive_runner import ENOUGH, PARTITIONS
 from liftbridge_testkit.archive_runs import NOW_MS
-from pyspark_liftbridge.archive import gc, log
-from pyspark_liftbridge.archive.folder import LocalFolder
-from pyspark_liftbridge.archive.store import Below
+from pyspark_liftbridge.archive import gc
+from pyspark_liftbridge.archive.delta_log import log
+from pyspark_liftbridge.archive.stores.folder import LocalFolder
+from pyspark_liftbridge.archive.stores.store import Below
 from pyspark_liftbridge.archive.verify import verify
 
 KILLS = 4

@@ -13,9 +13,9 @@ import pytest
 
 from liftbridge_broker.logformat.batch import HEADER_SIZE, walk_verified
 from liftbridge_broker.model.ids import Offset
-from liftbridge_broker.storage.log import PartitionLog
-from liftbridge_broker.storage.state import LogState
-from liftbridge_broker.storage.types import EMPTY_STATE, LogLimits, RecoveryReport
+from liftbridge_broker.storage.log.partition_log import PartitionLog
+from liftbridge_broker.storage.log.state import LogState
+from liftbridge_broker.storage.log.types import EMPTY_STATE, LogLimits, RecoveryReport
 from liftbridge_testkit.batches import PARTITION, Batches, frames_of, header_of
 from liftbridge_testkit.memory_files import MemoryFiles, PowerCutError
 

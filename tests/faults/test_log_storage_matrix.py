@@ -13,7 +13,7 @@ import pytest
 
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.model.ids import Offset, PartitionId
-from liftbridge_broker.storage.types import LogLimits
+from liftbridge_broker.storage.log.types import LogLimits
 from liftbridge_testkit.batches import Batches, frames_of
 from liftbridge_testkit.log_bench import (
     LogBench,

@@ -8,8 +8,8 @@ import pytest
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex
 from liftbridge_broker.model.metadata_log import Entry, EntryKind, HardState, Peer
 from liftbridge_broker.ports.metadata import Committed, ProposalToken, Urgency
-from liftbridge_broker.storage.raft_log import RaftLog
-from liftbridge_broker.storage.raft_snapshots import snapshot_of
+from liftbridge_broker.storage.raft_log.log import RaftLog
+from liftbridge_broker.storage.raft_log.snapshots import snapshot_of
 from liftbridge_testkit.lone_metadata import open_lone
 from liftbridge_testkit.memory_files import MemoryFiles, PowerCutError
 from liftbridge_testkit.raft_logs import ALONE, ME, SYNC_TOKEN, append, held, opened

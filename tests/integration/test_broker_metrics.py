@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from liftbridge_broker.adapters.observe.catalogue import Scope, load_catalogue
-from liftbridge_broker.api.certificates import expiry_of
+from liftbridge_broker.api.grpc.certificates import expiry_of
 from liftbridge_broker.wire.envelope import encode_publish
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.certs import Authority

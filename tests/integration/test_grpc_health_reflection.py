@@ -14,10 +14,10 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from liftbridge_broker.api.grpc_descriptors import health_file, reflection_file
-from liftbridge_broker.api.health import HEALTH_SERVICE, Health, ServingStatus
-from liftbridge_broker.api.reflection import Reflection
-from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.api.grpc.descriptors import health_file, reflection_file
+from liftbridge_broker.api.grpc.health import HEALTH_SERVICE, Health, ServingStatus
+from liftbridge_broker.api.grpc.reflection import Reflection
+from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.errors import InvalidRequestError
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.grpc_echo import eventually

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from liftbridge_broker.api.listener import ACCEPTS_MAX, HANDSHAKES_MAX, STARTS_MAX
-from liftbridge_broker.api.tls import ServerTls, TlsFiles
+from liftbridge_broker.api.grpc.listener import ACCEPTS_MAX, HANDSHAKES_MAX, STARTS_MAX
+from liftbridge_broker.api.grpc.tls import ServerTls, TlsFiles
 from liftbridge_testkit.certs import Authority
 from liftbridge_testkit.grpc_echo import EchoServer, echo_server, eventually
 from liftbridge_testkit.http2_peer import Http2Peer

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from liftbridge_broker.api.listener import ACCEPTS_MAX, HANDSHAKES_MAX, Listener, bound_sockets
-from liftbridge_broker.api.tls import ServerTls, TlsFiles
+from liftbridge_broker.api.grpc.listener import ACCEPTS_MAX, HANDSHAKES_MAX, Listener, bound_sockets
+from liftbridge_broker.api.grpc.tls import ServerTls, TlsFiles
 from liftbridge_testkit.certs import Authority
 from liftbridge_testkit.grpc_echo import echo_server, eventually
 

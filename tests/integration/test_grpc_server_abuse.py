@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from grpc import aio
 
-from liftbridge_broker.api.grpc_connection import GrpcConnection
+from liftbridge_broker.api.grpc.connection import GrpcConnection
 from liftbridge_broker.http2 import frames
 from liftbridge_broker.http2.connection import Connection
 from liftbridge_broker.http2.frames import Http2Code

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from grpc import StatusCode, aio
 
-from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.errors import InvalidRequestError
 from liftbridge_broker.http2 import frames
 from liftbridge_broker.http2.limits import Limits

@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from liftbridge_broker.api.call import Call
-from liftbridge_broker.api.grpc_connection import TURN_BYTES, GrpcConnection
-from liftbridge_broker.api.sockets import is_reset
-from liftbridge_broker.api.transport import GrpcServer
-from liftbridge_broker.api.turns import SLICE_NS, TURN_NS, Turns, Waker
+from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.grpc.connection import TURN_BYTES, GrpcConnection
+from liftbridge_broker.api.grpc.sockets import is_reset
+from liftbridge_broker.api.grpc.transport import GrpcServer
+from liftbridge_broker.api.grpc.turns import SLICE_NS, TURN_NS, Turns, Waker
 from liftbridge_broker.http2.frames import Http2Code, rst_stream_frame
 from liftbridge_testkit.http2_peer import Http2Peer, RecordingTransport
 

@@ -12,7 +12,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from liftbridge_broker.api.tls import ServerTls, TlsFiles
+from liftbridge_broker.api.grpc.tls import ServerTls, TlsFiles
 from liftbridge_broker.errors import ConfigError
 from liftbridge_testkit.certs import Authority, Certificate
 from liftbridge_testkit.grpc_echo import SERVICE, EchoServer, echo_server

@@ -368,7 +368,7 @@ def test_walks_cross_few_modules():
 
 TRUE_WALK = """### A message
 
-3 modules, and 1 more that carries it (`api/call.py`).
+3 modules, and 1 more that carries it (`api/grpc/call.py`).
 
 1. `node/node.py Node.publish` passes it on.
 2. `node/partition/partition.py Partition.publish, _append, _hold` stores it;
@@ -394,7 +394,7 @@ def test_true_walk_is_accepted():
         ("3. Back in", "3. In", "nothing leads to Partition.publish"),
         ("Partition.publish`.", "Partition.close`.", "was not in Partition.close before"),
         ("passes it", "leaves for `api/calls.py`, and passes it", "no module api/calls.py"),
-        ("`api/call.py`", "`api/calls.py`", "no module api/calls.py"),
+        ("`api/grpc/call.py`", "`api/calls.py`", "no module api/calls.py"),
         ("3 modules", "2 modules", "3 modules, not 2"),
         ("1 more", "2 more", "1 carry, not 2"),
     ],

@@ -31,7 +31,7 @@ SHELL = {"config", "api", "adapters", "server", "cli", "__main__"}
 # Contract -> files that break it, with their contents.
 PLANTED = [
     ("broker-layers", {f"{BROKER}/model/planted.py": "import liftbridge_broker.ports.files\n"}),
-    ("broker-layers", {f"{BROKER}/wire/planted.py": "import liftbridge_broker.api.call\n"}),
+    ("broker-layers", {f"{BROKER}/wire/planted.py": "import liftbridge_broker.api.grpc.call\n"}),
     ("broker-layers", {f"{BROKER}/api/planted.py": "import liftbridge_broker.adapters\n"}),
     ("broker-layers", {f"{BROKER}/homeless/__init__.py": ""}),
     (
@@ -56,6 +56,14 @@ PLANTED = [
     ),
     ("node-layers", {f"{BROKER}/node/held.py": "import liftbridge_broker.node.applied\n"}),
     ("node-layers", {f"{BROKER}/node/homeless/__init__.py": ""}),
+    (
+        "storage-layers",
+        {f"{BROKER}/storage/log/planted.py": "import liftbridge_broker.storage.journal\n"},
+    ),
+    (
+        "api-layers",
+        {f"{BROKER}/api/grpc/planted.py": "import liftbridge_broker.api.subscribe\n"},
+    ),
     ("deterministic", {f"{BROKER}/node/planted.py": "import time\n"}),
     ("deterministic", {f"{BROKER}/node/partition/planted.py": "import time\n"}),
     ("deterministic", {f"{BROKER}/logformat/planted.py": "from asyncio import sleep\n"}),

@@ -18,9 +18,9 @@ BROKER = "broker/src/liftbridge_broker/"
 PORTS = f"{BROKER}ports/"
 SINGLE = {
     "adapters/nats/connection.py ConnectionHandler",
-    "api/call.py CallPort",
-    "api/owner.py ConnectionOwner",
-    "storage/view.py LogView",
+    "api/grpc/call.py CallPort",
+    "api/grpc/owner.py ConnectionOwner",
+    "storage/log/view.py LogView",
 }
 
 Members = dict[str, int]

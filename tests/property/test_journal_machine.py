@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.ports.files import FileHandle, Token
 from liftbridge_broker.storage.journal import Journal, open_journal
-from liftbridge_broker.storage.state import LogState
+from liftbridge_broker.storage.log.state import LogState
 from liftbridge_testkit.memory_files import MemoryFiles, PowerCutError
 
 PARTITIONS = tuple(PartitionId(n << 24 | n) for n in range(1, 5))

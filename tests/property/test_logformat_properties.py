@@ -22,7 +22,7 @@ from liftbridge_broker.logformat.index_blocks import (
 from liftbridge_broker.logformat.records import RecordEncoder
 from liftbridge_broker.logformat.varint import decode_varint, encode_varint
 from liftbridge_broker.model.ids import Offset, PartitionId
-from liftbridge_broker.storage.index import load_index
+from liftbridge_broker.storage.log.index import load_index
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.batches import PARTITION, Batches, frames_of
 from liftbridge_testkit.fuzzing import Fuzz

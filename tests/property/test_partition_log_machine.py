@@ -23,12 +23,12 @@ from liftbridge_broker.logformat.frames import Frame, iter_frames
 from liftbridge_broker.logformat.index_blocks import RELATIVE_MAX
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
 from liftbridge_broker.ports.files import Token
-from liftbridge_broker.storage.batch_reader import BatchReader
-from liftbridge_broker.storage.log import PartitionLog
-from liftbridge_broker.storage.reader import LogReader
-from liftbridge_broker.storage.reverse import ReverseReader
-from liftbridge_broker.storage.state import LogState
-from liftbridge_broker.storage.types import EMPTY_STATE, LogLimits, ReadResult
+from liftbridge_broker.storage.log.batch_reader import BatchReader
+from liftbridge_broker.storage.log.partition_log import PartitionLog
+from liftbridge_broker.storage.log.reader import LogReader
+from liftbridge_broker.storage.log.reverse import ReverseReader
+from liftbridge_broker.storage.log.state import LogState
+from liftbridge_broker.storage.log.types import EMPTY_STATE, LogLimits, ReadResult
 from liftbridge_testkit.batches import PARTITION, Batches, frames_of, header_of
 from liftbridge_testkit.memory_files import MemoryFiles
 

@@ -14,7 +14,7 @@ import pytest
 from liftbridge_client import UsageError
 from liftbridge_client.cli import profiles
 from liftbridge_client.cli.app import run
-from liftbridge_client.cli.local import LocalBroker, free_port
+from liftbridge_client.cli.local.broker import LocalBroker, free_port
 
 PROGRAM = str(Path(sys.executable).parent / "liftbridge")
 

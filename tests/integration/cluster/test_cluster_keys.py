@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from liftbridge_broker.wire.peer_keys import parse_keys
+from liftbridge_broker.wire.peer.keys import parse_keys
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.checker import History, check
 from liftbridge_testkit.cluster import ClusterKit

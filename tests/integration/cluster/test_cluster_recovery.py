@@ -10,7 +10,7 @@ from liftbridge_broker.adapters.disk.files import LocalFiles
 from liftbridge_broker.adapters.disk.offline_metadata import METADATA_DIRECTORY
 from liftbridge_broker.model.metadata_log import HardState
 from liftbridge_broker.raft.types import TERM_LEAP_MAX
-from liftbridge_broker.storage.raft_log import RaftLog
+from liftbridge_broker.storage.raft_log.log import RaftLog
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.checker import History, check
 from liftbridge_testkit.cluster import ClusterKit

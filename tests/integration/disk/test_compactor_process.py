@@ -17,14 +17,14 @@ from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.logformat.batch import read_header
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.ports.files import FileEvent, Token
-from liftbridge_broker.storage.compaction import (
+from liftbridge_broker.storage.cleaning.compaction import (
     CompactionJob,
     SegmentRef,
     cleaned_path,
     decode_result,
 )
-from liftbridge_broker.storage.log import PartitionLog
-from liftbridge_broker.storage.types import EMPTY_STATE, LogLimits
+from liftbridge_broker.storage.log.partition_log import PartitionLog
+from liftbridge_broker.storage.log.types import EMPTY_STATE, LogLimits
 from liftbridge_testkit.stores import START_WALL_NS, batch_of, key_of, values_in
 
 A = key_of(1)

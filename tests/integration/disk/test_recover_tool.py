@@ -29,8 +29,8 @@ from liftbridge_broker.node.metadata.driver import restore
 from liftbridge_broker.raft.types import TERM_LEAP_MAX
 from liftbridge_broker.storage.directory import read_identity
 from liftbridge_broker.storage.offline import proven_index
-from liftbridge_broker.storage.raft_log import RaftLog
-from liftbridge_broker.storage.raft_snapshots import write_snapshot
+from liftbridge_broker.storage.raft_log.log import RaftLog
+from liftbridge_broker.storage.raft_log.snapshots import write_snapshot
 from liftbridge_broker.storage.retirement import retire
 from liftbridge_testkit.memory_files import MemoryFiles, PowerCutError
 from liftbridge_testkit.node_world import NodeWorld

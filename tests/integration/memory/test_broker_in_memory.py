@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from liftbridge_broker.adapters.memory.messaging import SENT_COUNT_MAX, MemoryMessaging, Sent
-from liftbridge_broker.api.turns import SLICE_NS
+from liftbridge_broker.api.grpc.turns import SLICE_NS
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.server.memory import DRAIN_SECONDS, TRANSITION_COUNT_MAX
 from liftbridge_client import (
@@ -454,7 +454,7 @@ async def test_only_so_many_transitions_are_remembered(broker):
 
 @pytest.mark.parametrize("slice_ns", [SLICE_NS, 0], ids=["at once", "queued"])
 async def test_bug_in_the_broker_ends_it_and_reaches_the_test(slice_ns, monkeypatch):
-    monkeypatch.setattr("liftbridge_broker.api.grpc_connection.SLICE_NS", slice_ns)
+    monkeypatch.setattr("liftbridge_broker.api.grpc.connection.SLICE_NS", slice_ns)
 
     async def run():
         async with Broker() as broker, broker.client() as lb:

@@ -18,7 +18,7 @@ from liftbridge_client import (
 from liftbridge_testkit.processes import Broker
 from pyspark_liftbridge.archive.errors import DamagedError
 from pyspark_liftbridge.archive.root import PATH, root_id
-from pyspark_liftbridge.archive.store import open_store
+from pyspark_liftbridge.archive.stores.store import open_store
 from pyspark_liftbridge.jobs import archive, cursor
 from pyspark_liftbridge.jobs.archive import Job, archive_once, do
 from pyspark_liftbridge.jobs.cursor import Shown, name_of

@@ -9,8 +9,9 @@ import pytest
 
 from liftbridge_client import StreamSettings, SyncClient, connect_sync
 from liftbridge_testkit.cluster import ClusterKit
-from pyspark_liftbridge.archive import log, reading
-from pyspark_liftbridge.archive.store import Below, open_store
+from pyspark_liftbridge.archive import reading
+from pyspark_liftbridge.archive.delta_log import log
+from pyspark_liftbridge.archive.stores.store import Below, open_store
 from pyspark_liftbridge.archive.verify import verify
 from pyspark_liftbridge.jobs import archive
 from pyspark_liftbridge.jobs.archive import Job, archive_once, do

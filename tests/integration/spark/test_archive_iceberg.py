@@ -25,8 +25,9 @@ from liftbridge_client.cli.app import run as command_line
 from liftbridge_testkit.archive_runs import NOW_MS, records
 from liftbridge_testkit.lossy_proxy import Fate, LossyProxy, Request
 from liftbridge_testkit.object_store import KEY_ID, SECRET, ObjectStore
-from pyspark_liftbridge.archive import delta, fence, iceberg, log
+from pyspark_liftbridge.archive import fence, iceberg
 from pyspark_liftbridge.archive.commit import Proposal, commit
+from pyspark_liftbridge.archive.delta_log import delta, log
 from pyspark_liftbridge.archive.errors import (
     CatalogError,
     ContentionError,
@@ -36,9 +37,9 @@ from pyspark_liftbridge.archive.errors import (
 )
 from pyspark_liftbridge.archive.fence import Claim
 from pyspark_liftbridge.archive.files import Chance, Place, write_files
-from pyspark_liftbridge.archive.folder import LocalFolder
 from pyspark_liftbridge.archive.iceberg import Published, Target, publish
-from pyspark_liftbridge.archive.store import Store, open_store
+from pyspark_liftbridge.archive.stores.folder import LocalFolder
+from pyspark_liftbridge.archive.stores.store import Store, open_store
 from pyspark_liftbridge.archive.table import Making, Table, open_table
 
 COMMAND = Path(sys.executable).parent / "liftbridge"

@@ -20,8 +20,9 @@ from liftbridge_testkit.object_store import (
     ObjectStore,
 )
 from liftbridge_testkit.processes import Broker
-from pyspark_liftbridge.archive import delta, gc, log
+from pyspark_liftbridge.archive import gc
 from pyspark_liftbridge.archive.commit import Proposal, commit
+from pyspark_liftbridge.archive.delta_log import delta, log
 from pyspark_liftbridge.archive.errors import (
     DamagedError,
     StoreError,
@@ -30,8 +31,8 @@ from pyspark_liftbridge.archive.errors import (
 )
 from pyspark_liftbridge.archive.fence import Claim, Verdict
 from pyspark_liftbridge.archive.files import Chance, Place, write_files
-from pyspark_liftbridge.archive.objects import Objects
-from pyspark_liftbridge.archive.store import Below, Store, open_store, opened
+from pyspark_liftbridge.archive.stores.objects import Objects
+from pyspark_liftbridge.archive.stores.store import Below, Store, open_store, opened
 from pyspark_liftbridge.archive.table import Making, Table, open_table
 from pyspark_liftbridge.archive.verify import verify
 from pyspark_liftbridge.jobs.archive import Job, archive_once, do

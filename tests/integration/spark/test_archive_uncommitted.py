@@ -8,10 +8,10 @@ import pytest
 from liftbridge_client import RetriableError, connect_sync
 from liftbridge_testkit.archive_runs import NOW_MS
 from liftbridge_testkit.cluster import ClusterKit
-from pyspark_liftbridge.archive import delta
 from pyspark_liftbridge.archive.commit import Proposal, commit
+from pyspark_liftbridge.archive.delta_log import delta
 from pyspark_liftbridge.archive.fence import Claim, Written
-from pyspark_liftbridge.archive.store import open_store
+from pyspark_liftbridge.archive.stores.store import open_store
 from pyspark_liftbridge.archive.table import Making, open_table
 from pyspark_liftbridge.jobs import archive
 from pyspark_liftbridge.jobs.archive import Job, archive_once, do

@@ -8,10 +8,10 @@ from deltalake import DeltaTable
 
 from liftbridge_client import SyncClient
 from liftbridge_testkit.processes import Broker
-from pyspark_liftbridge.archive import log
+from pyspark_liftbridge.archive.delta_log import log
 from pyspark_liftbridge.archive.errors import ContentionError
 from pyspark_liftbridge.archive.gc import orphans
-from pyspark_liftbridge.archive.store import Below, open_store
+from pyspark_liftbridge.archive.stores.store import Below, open_store
 from pyspark_liftbridge.archive.verify import verify
 from pyspark_liftbridge.jobs import archive, audit, compact
 from pyspark_liftbridge.jobs.archive import archive_once

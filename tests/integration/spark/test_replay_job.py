@@ -25,11 +25,11 @@ from liftbridge_client import Start, Stop, StreamSettings, SyncClient, SyncStrea
 from liftbridge_client.aio import restoring
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.processes import Broker
-from pyspark_liftbridge.archive import log
+from pyspark_liftbridge.archive.delta_log import log
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA
 from pyspark_liftbridge.archive.reading import by_partition
 from pyspark_liftbridge.archive.records import Wanted, records
-from pyspark_liftbridge.archive.schema import SCHEMA
-from pyspark_liftbridge.archive.store import Below, open_store
+from pyspark_liftbridge.archive.stores.store import Below, open_store
 from pyspark_liftbridge.jobs import archive, audit, compact, replay
 from pyspark_liftbridge.jobs.audit import Difference
 from pyspark_liftbridge.jobs.audit import audit as compared

@@ -7,11 +7,11 @@ import pytest
 from liftbridge_client import SyncClient
 from liftbridge_testkit.archive_runs import NOW_MS, STREAM, STREAM_ID, records
 from liftbridge_testkit.processes import Broker
-from pyspark_liftbridge.archive import delta
 from pyspark_liftbridge.archive.commit import Proposal, commit
+from pyspark_liftbridge.archive.delta_log import delta
 from pyspark_liftbridge.archive.fence import Claim
 from pyspark_liftbridge.archive.files import Chance, Place, write_files
-from pyspark_liftbridge.archive.store import open_store
+from pyspark_liftbridge.archive.stores.store import open_store
 from pyspark_liftbridge.archive.table import Making, open_table
 from pyspark_liftbridge.jobs import replay
 from pyspark_liftbridge.jobs.holders import Access

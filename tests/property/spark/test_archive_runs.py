@@ -6,8 +6,8 @@ import pytest
 
 from liftbridge_testkit.archive_life import check, faults_of, play
 from liftbridge_testkit.archive_runs import Fault
-from pyspark_liftbridge.archive import log
-from pyspark_liftbridge.archive.store import Below
+from pyspark_liftbridge.archive.delta_log import log
+from pyspark_liftbridge.archive.stores.store import Below
 
 RUNNERS = (2, 3)
 

@@ -14,8 +14,9 @@ from liftbridge_testkit.compaction_runs import (
     kept_of,
     key_of,
 )
-from pyspark_liftbridge.archive import delta, fence, log, verify
-from pyspark_liftbridge.archive.store import Below
+from pyspark_liftbridge.archive import fence, verify
+from pyspark_liftbridge.archive.delta_log import delta, log
+from pyspark_liftbridge.archive.stores.store import Below
 
 # Partition 0 is compacted by the broker, and begins at 5; nothing of 1 was removed.
 OFFSETS = {0: [5, 6, 9, 10, 15, 16, 17, 30], 1: list(range(12))}

@@ -10,9 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from liftbridge_testkit.archive_runs import NOW_MS, MemoryStore, records
-from pyspark_liftbridge.archive import delta, log, reading
+from pyspark_liftbridge.archive import reading
+from pyspark_liftbridge.archive.delta_log import delta, log
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA
 from pyspark_liftbridge.archive.files import Chance, Place, Sizes, write_files
-from pyspark_liftbridge.archive.schema import SCHEMA
 from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.places import Known
 from pyspark_liftbridge.plan.ranges import Range

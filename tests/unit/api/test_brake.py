@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from liftbridge_broker.api.call import Call, CallPort
 from liftbridge_broker.api.context import Context
+from liftbridge_broker.api.grpc.call import Call, CallPort
 from liftbridge_testkit.lines import Lines
 
 if TYPE_CHECKING:

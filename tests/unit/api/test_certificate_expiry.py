@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from liftbridge_broker.api.certificates import expiry_of
-from liftbridge_broker.api.tls import ServerTls, TlsFiles
+from liftbridge_broker.api.grpc.certificates import expiry_of
+from liftbridge_broker.api.grpc.tls import ServerTls, TlsFiles
 from liftbridge_testkit.certs import Authority
 from liftbridge_testkit.fuzzing import Fuzz
 

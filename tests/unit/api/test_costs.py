@@ -17,12 +17,12 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from liftbridge_broker.api.batch_run import RECORD_COUNT_MAX
-from liftbridge_broker.api.call import Call
-from liftbridge_broker.api.grpc_connection import MESSAGES_MAX
-from liftbridge_broker.api.grpc_wire import REQUEST_BYTES_MAX
-from liftbridge_broker.api.health import HEALTH_SERVICE, WATCHERS_MAX, Health
-from liftbridge_broker.api.reflection import REFLECTION_SERVICES
-from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.grpc.connection import MESSAGES_MAX
+from liftbridge_broker.api.grpc.fields import REQUEST_BYTES_MAX
+from liftbridge_broker.api.grpc.health import HEALTH_SERVICE, WATCHERS_MAX, Health
+from liftbridge_broker.api.grpc.reflection import REFLECTION_SERVICES
+from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.config.options import BrokerOptions, GrpcOptions
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import GrpcStatus

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from liftbridge_broker.api.call import Call, do_steps
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.cursors import CursorService
+from liftbridge_broker.api.grpc.call import Call, do_steps
 from liftbridge_broker.errors import FailedPreconditionError, GrpcStatus
 from liftbridge_broker.groups.cursors import CursorPosition, cursor_key
 from liftbridge_broker.model.ids import Instant, LeaderEpoch

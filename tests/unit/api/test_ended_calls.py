@@ -11,8 +11,8 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from liftbridge_broker.api.grpc_connection import GrpcConnection
-from liftbridge_broker.api.health import Health
+from liftbridge_broker.api.grpc.connection import GrpcConnection
+from liftbridge_broker.api.grpc.health import Health
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.http2.frames import Http2Code, rst_stream_frame
 from liftbridge_broker.server.admin import register_admin

@@ -3,8 +3,8 @@
 import pytest
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
-from liftbridge_broker.api.grpc_wire import REQUEST_BYTES_MAX, read_fields, text_field
-from liftbridge_broker.api.sockets import peer_text
+from liftbridge_broker.api.grpc.fields import REQUEST_BYTES_MAX, read_fields, text_field
+from liftbridge_broker.api.grpc.sockets import peer_text
 from liftbridge_broker.errors import InvalidRequestError, TooLargeError
 
 

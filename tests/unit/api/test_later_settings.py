@@ -2,7 +2,7 @@
 
 import pytest
 
-from liftbridge_broker.api.health import Health
+from liftbridge_broker.api.grpc.health import Health
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.controller.commands import RegisterBroker
 from liftbridge_broker.errors import GrpcStatus, LiftbridgeError

@@ -17,7 +17,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from liftbridge_broker.api.health import Health
+from liftbridge_broker.api.grpc.health import Health
 from liftbridge_broker.api.streams import REQUEST_BYTES_MAX
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.http2.limits import Limits

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from liftbridge_broker.api.health import Health
+from liftbridge_broker.api.grpc.health import Health
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.errors import LiftbridgeError

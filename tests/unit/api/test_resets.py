@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liftbridge_broker.api.resets import WINDOW_NS, Resets
+from liftbridge_broker.api.grpc.resets import WINDOW_NS, Resets
 
 RESETS_MAX = 20
 USERS = st.sampled_from("abcde")

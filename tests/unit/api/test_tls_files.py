@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from liftbridge_broker.api.tls import ServerTls, TlsFiles
+from liftbridge_broker.api.grpc.tls import ServerTls, TlsFiles
 from liftbridge_broker.errors import ConfigError
 from liftbridge_testkit.certs import Authority
 

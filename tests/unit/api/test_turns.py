@@ -4,12 +4,12 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from liftbridge_broker.api.turns import TURN_NS, Turns, Waker
+from liftbridge_broker.api.grpc.turns import TURN_NS, Turns, Waker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from liftbridge_broker.api.call import Call
+    from liftbridge_broker.api.grpc.call import Call
 
 
 class Clock:

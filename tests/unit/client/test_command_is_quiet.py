@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from liftbridge_broker.api import tls
+from liftbridge_broker.api.grpc import tls
 from liftbridge_testkit.certs import Authority
 from liftbridge_testkit.grpc_echo import echo_server
 

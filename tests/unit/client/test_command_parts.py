@@ -13,9 +13,10 @@ from rich.console import Console
 
 from liftbridge_client import Message, Start, Stop, errors
 from liftbridge_client.admin_model import broker_of
-from liftbridge_client.cli import cluster, demo, exits, formats, profiles, values
-from liftbridge_client.cli.dev import Seen, View, table
+from liftbridge_client.cli import cluster, exits, formats, profiles, values
 from liftbridge_client.cli.examples import EXAMPLES
+from liftbridge_client.cli.local import demo
+from liftbridge_client.cli.local.dev import Seen, View, table
 from liftbridge_client.cli.output import Form, Printer, Shape, schema
 from liftbridge_client.cli.patience import awaiting
 from liftbridge_client.cli.subscribe import MessageRow, line, row

@@ -9,8 +9,8 @@ from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.metadata.bootstrap import Discovery, Role, founded_by
 from liftbridge_broker.ports.transport import EVERYONE
 from liftbridge_broker.raft.configuration import EMPTY
-from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_membership import Claim, Discover, DiscoverReply
+from liftbridge_broker.wire.peer.membership import Claim, Discover, DiscoverReply
+from liftbridge_broker.wire.peer.messages import PeerHeader
 
 STEP = 50 * MILLISECOND_NS
 

@@ -32,9 +32,9 @@ from liftbridge_broker.node.reading.subscription import (
 )
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.replication.publishers import PublisherStamp
-from liftbridge_broker.wire.peer import PeerHeader, encode
-from liftbridge_broker.wire.peer_frame import open_frame
-from liftbridge_broker.wire.peer_heartbeat import Heartbeat
+from liftbridge_broker.wire.peer.frame import open_frame
+from liftbridge_broker.wire.peer.heartbeat import Heartbeat
+from liftbridge_broker.wire.peer.messages import PeerHeader, encode
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.node_world import EARLIEST, NEVER
 

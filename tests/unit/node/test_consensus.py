@@ -34,9 +34,9 @@ from liftbridge_broker.ports.metadata import (
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.raft.types import VoteReply
-from liftbridge_broker.wire.peer import PeerHeader, encode
-from liftbridge_broker.wire.peer_bodies import RaftBody
-from liftbridge_broker.wire.peer_frame import open_frame
+from liftbridge_broker.wire.peer.bodies import RaftBody
+from liftbridge_broker.wire.peer.frame import open_frame
+from liftbridge_broker.wire.peer.messages import PeerHeader, encode
 from liftbridge_broker.wire.raft import encode_message
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.metadata_group import MS, Group

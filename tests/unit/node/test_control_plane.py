@@ -27,16 +27,16 @@ from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
 from liftbridge_broker.node.control import ControlOptions, ControlPlane
 from liftbridge_broker.node.scheduling.cluster_clock import ClockLimits, ClusterClock
 from liftbridge_broker.ports.metadata import LeaderChanged
-from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_bodies import (
+from liftbridge_broker.wire.peer.bodies import (
     LeaderReport,
     LogInfo,
     LogInfoReply,
     LogInfoRequest,
     Silence,
 )
-from liftbridge_broker.wire.peer_heartbeat import Heartbeat, HeartbeatReply
-from liftbridge_broker.wire.peer_membership import Join
+from liftbridge_broker.wire.peer.heartbeat import Heartbeat, HeartbeatReply
+from liftbridge_broker.wire.peer.membership import Join
+from liftbridge_broker.wire.peer.messages import PeerHeader
 
 START = 10_000 * MILLISECOND_NS
 SESSION = 1_500 * MILLISECOND_NS

@@ -37,7 +37,7 @@ from liftbridge_broker.ports.metadata import (
 )
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.options import RaftOptions
-from liftbridge_broker.wire.peer_bodies import ProposeRefused
+from liftbridge_broker.wire.peer.bodies import ProposeRefused
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.controller_commands import random_command
 from liftbridge_testkit.memory_files import Fault

@@ -9,7 +9,7 @@ from liftbridge_broker.controller.recovery import ABSENT_NS, OTHERS_NS, Inquiry,
 from liftbridge_broker.model.ids import Instant, MetadataIndex, Offset, PartitionId
 from liftbridge_broker.model.streams import UncleanMode
 from liftbridge_broker.node.metadata.inquiries import ASK_NS, Inquiries
-from liftbridge_broker.wire.peer_bodies import LogInfo
+from liftbridge_broker.wire.peer.bodies import LogInfo
 from liftbridge_testkit.controller_world import ControllerWorld, brokers_of
 
 A, B, C = brokers_of("abc")

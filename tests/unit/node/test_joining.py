@@ -5,9 +5,9 @@ from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.node.metadata.joining import ASK_NS, CALL_NS, UNHEARD_NS, Joining
 from liftbridge_broker.node.peers.peer_link import PeerLink, unsigned_sessions
 from liftbridge_broker.ports.transport import EVERYONE, Channel
-from liftbridge_broker.wire.peer import PeerHeader, decode
-from liftbridge_broker.wire.peer_frame import read_open
-from liftbridge_broker.wire.peer_membership import Discover, DiscoverReply, Join
+from liftbridge_broker.wire.peer.frame import read_open
+from liftbridge_broker.wire.peer.membership import Discover, DiscoverReply, Join
+from liftbridge_broker.wire.peer.messages import PeerHeader, decode
 
 ME, A, B = (Peer(BrokerId(name), f"dir-{name}") for name in ("me", "a", "b"))
 

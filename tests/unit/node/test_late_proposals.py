@@ -5,9 +5,9 @@ from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.node.metadata.driver import PROPOSAL_TIMEOUT_NS_DEFAULT
 from liftbridge_broker.node.metadata.proposals import WAIT_NS, LeaderClock
 from liftbridge_broker.ports.metadata import Committed, Refused
-from liftbridge_broker.wire.peer import PeerHeader, encode
-from liftbridge_broker.wire.peer_bodies import Propose
-from liftbridge_broker.wire.peer_frame import open_frame
+from liftbridge_broker.wire.peer.bodies import Propose
+from liftbridge_broker.wire.peer.frame import open_frame
+from liftbridge_broker.wire.peer.messages import PeerHeader, encode
 from liftbridge_testkit.metadata_group import Group, Member, Sent
 
 

@@ -21,9 +21,8 @@ from liftbridge_broker.node.peers.peer_sessions import (
     ReplayWindow,
 )
 from liftbridge_broker.ports.transport import EVERYONE, Channel
-from liftbridge_broker.wire.peer import PeerHeader, encode
-from liftbridge_broker.wire.peer_bodies import Body, RaftBody
-from liftbridge_broker.wire.peer_frame import (
+from liftbridge_broker.wire.peer.bodies import Body, RaftBody
+from liftbridge_broker.wire.peer.frame import (
     NO_START,
     SHORT_BYTES_MAX,
     SIGNATURE_SIZE,
@@ -35,8 +34,9 @@ from liftbridge_broker.wire.peer_frame import (
     signed_frame,
     start_of,
 )
-from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring, parse_keys
-from liftbridge_broker.wire.peer_membership import Discover, Hello
+from liftbridge_broker.wire.peer.keys import OPEN_KEYRING, Keyring, parse_keys
+from liftbridge_broker.wire.peer.membership import Discover, Hello
+from liftbridge_broker.wire.peer.messages import PeerHeader, encode
 from liftbridge_testkit.peer_messages import body_of, kinds
 
 KEY, OLD, OTHER = ("k" * 32, "o" * 32, "x" * 32)

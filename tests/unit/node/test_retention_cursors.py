@@ -10,9 +10,9 @@ from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.reading.cursors import CursorTable
 from liftbridge_broker.node.upkeep.retention_cursors import ASK_NS, WAIT_NS, WAITS_MAX
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.storage.retention import CursorUnknown
+from liftbridge_broker.storage.cleaning.retention import CursorUnknown
 from liftbridge_broker.wire.cursors import encode_cursor
-from liftbridge_broker.wire.peer_bodies import CursorReply
+from liftbridge_broker.wire.peer.bodies import CursorReply
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.node_world import NodeWorld
 

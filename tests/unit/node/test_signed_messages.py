@@ -31,7 +31,7 @@ from liftbridge_broker.replication.publishers import HEADER_EPOCH, HEADER_ID, HE
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.envelope import EnvelopeType, decode_publish, encode, encode_publish
 from liftbridge_broker.wire.nats import header_block
-from liftbridge_broker.wire.peer_keys import Keyring, parse_keys
+from liftbridge_broker.wire.peer.keys import Keyring, parse_keys
 from liftbridge_broker.wire.publish_acks import PublishAckEncoder
 from liftbridge_broker.wire.signed_message import SIGNATURE_BYTES, Purpose, signer_of
 from liftbridge_proto import api_pb2

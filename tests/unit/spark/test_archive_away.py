@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from liftbridge_testkit.archive_runs import NOW_MS, STREAM, STREAM_ID, records
-from pyspark_liftbridge.archive import delta
 from pyspark_liftbridge.archive.contents import read_records
+from pyspark_liftbridge.archive.delta_log import delta
 from pyspark_liftbridge.archive.errors import DamagedError, StoreError
 from pyspark_liftbridge.archive.files import Chance, Place, Sizes, write_files
-from pyspark_liftbridge.archive.folder import LocalFolder
 from pyspark_liftbridge.archive.reading import File, records_of
+from pyspark_liftbridge.archive.stores.folder import LocalFolder
 
 ROWS = 1_000
 

@@ -8,15 +8,16 @@ import pyarrow as pa
 import pytest
 
 from liftbridge_testkit.archive_runs import NOW_MS, STREAM, STREAM_ID, MemoryStore, records
-from pyspark_liftbridge.archive import compaction, delta, fence
+from pyspark_liftbridge.archive import compaction, fence
 from pyspark_liftbridge.archive.compaction import key_groups
 from pyspark_liftbridge.archive.contents import read_columns, read_records
+from pyspark_liftbridge.archive.delta_log import delta
+from pyspark_liftbridge.archive.delta_log.log import Snapshot
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA
 from pyspark_liftbridge.archive.digest import Digest
 from pyspark_liftbridge.archive.errors import UnsupportedTableError
 from pyspark_liftbridge.archive.files import Chance, Place, Sizes, write_files
 from pyspark_liftbridge.archive.last_of_keys import last_of_keys
-from pyspark_liftbridge.archive.log import Snapshot
-from pyspark_liftbridge.archive.schema import SCHEMA
 
 
 def add_of(path, *, partition=0, start=0, end=1, size=1):

@@ -7,8 +7,9 @@ import pytest
 
 from liftbridge_testkit.archive_runs import NOW_MS, MemoryStore
 from pyspark_liftbridge.archive import commit as commits
-from pyspark_liftbridge.archive import delta, fence, log
+from pyspark_liftbridge.archive import fence
 from pyspark_liftbridge.archive.commit import Proposal, commit
+from pyspark_liftbridge.archive.delta_log import delta, log
 from pyspark_liftbridge.archive.digest import Digest
 from pyspark_liftbridge.archive.errors import (
     ClaimError,
@@ -20,7 +21,7 @@ from pyspark_liftbridge.archive.errors import (
     UnknownOutcomeError,
 )
 from pyspark_liftbridge.archive.fence import Claim, Verdict, Written
-from pyspark_liftbridge.archive.store import Below
+from pyspark_liftbridge.archive.stores.store import Below
 from pyspark_liftbridge.archive.table import Making, open_table
 
 COMMITTED, DONE, PLAN_AGAIN = Verdict

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_liftbridge.archive import checkpoint, delta
+from pyspark_liftbridge.archive.delta_log import checkpoint, delta
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA
 from pyspark_liftbridge.archive.digest import Digest
 from pyspark_liftbridge.archive.errors import ArchiveError, DamagedError, UnsupportedTableError
-from pyspark_liftbridge.archive.schema import SCHEMA
 from pyspark_liftbridge.source.schema import COLUMNS
 
 STATS = delta.Stats(3, (1, 1), (5, 8), ("2026-01-01T00:00:00.000Z", "2026-01-01T00:00:01.000Z"))

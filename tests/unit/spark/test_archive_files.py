@@ -10,13 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from liftbridge_testkit.archive_runs import NOW_MS, STREAM, STREAM_ID, MemoryStore, records
-from pyspark_liftbridge.archive import delta, files
+from pyspark_liftbridge.archive import files
 from pyspark_liftbridge.archive.commit import Proposal, commit
+from pyspark_liftbridge.archive.delta_log import delta
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA
 from pyspark_liftbridge.archive.digest import Digest, digest_of, record_hashes
 from pyspark_liftbridge.archive.errors import RecordsError, StoreError
 from pyspark_liftbridge.archive.fence import Claim
 from pyspark_liftbridge.archive.files import Chance, Place, Sizes, write_files
-from pyspark_liftbridge.archive.schema import SCHEMA
 from pyspark_liftbridge.archive.table import Making, open_table
 from pyspark_liftbridge.archive.verify import verify
 

@@ -12,8 +12,9 @@ import pytest
 
 from liftbridge_testkit.archive_runs import NOW_MS, MemoryStore, records
 from liftbridge_testkit.fuzzing import Fuzz
-from pyspark_liftbridge.archive import checkpoint, delta, gc, log
+from pyspark_liftbridge.archive import gc
 from pyspark_liftbridge.archive.commit import Proposal, commit
+from pyspark_liftbridge.archive.delta_log import checkpoint, delta, log
 from pyspark_liftbridge.archive.digest import Digest
 from pyspark_liftbridge.archive.errors import ArchiveError
 from pyspark_liftbridge.archive.fence import Claim

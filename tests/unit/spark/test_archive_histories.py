@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from liftbridge_testkit.archive_runs import NOW_MS, MemoryStore
-from pyspark_liftbridge.archive import delta, log, reading
+from pyspark_liftbridge.archive import reading
 from pyspark_liftbridge.archive.commit import Proposal, commit
+from pyspark_liftbridge.archive.delta_log import delta, log
 from pyspark_liftbridge.archive.fence import Claim, Written
 from pyspark_liftbridge.archive.table import Making, open_table
 from pyspark_liftbridge.jobs.cursor import Shown, show

@@ -8,8 +8,9 @@ import pytest
 from deltalake import DeltaTable
 
 from liftbridge_testkit.archive_runs import NOW_MS, STREAM, MemoryStore, records
-from pyspark_liftbridge.archive import checkpoint, delta, gc, log
+from pyspark_liftbridge.archive import gc
 from pyspark_liftbridge.archive.commit import Proposal, commit
+from pyspark_liftbridge.archive.delta_log import checkpoint, delta, log
 from pyspark_liftbridge.archive.errors import (
     DamagedError,
     OtherStreamError,
@@ -18,7 +19,7 @@ from pyspark_liftbridge.archive.errors import (
 )
 from pyspark_liftbridge.archive.fence import Claim
 from pyspark_liftbridge.archive.files import Chance, Place, write_files
-from pyspark_liftbridge.archive.folder import LocalFolder
+from pyspark_liftbridge.archive.stores.folder import LocalFolder
 from pyspark_liftbridge.archive.table import (
     Making,
     find_table,

@@ -5,7 +5,8 @@ from random import Random
 import pytest
 
 from liftbridge_testkit.archive_runs import NOW_MS, MemoryStore
-from pyspark_liftbridge.archive import delta, log, publishing
+from pyspark_liftbridge.archive import publishing
+from pyspark_liftbridge.archive.delta_log import delta, log
 from pyspark_liftbridge.archive.errors import DamagedError
 from pyspark_liftbridge.archive.publishing import Step, planned, steps
 from pyspark_liftbridge.archive.table import Making, open_table

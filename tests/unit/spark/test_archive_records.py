@@ -6,12 +6,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pyspark_liftbridge.archive.delta import Add, Span
+from pyspark_liftbridge.archive.delta_log.delta import Add, Span
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA
 from pyspark_liftbridge.archive.errors import DamagedError
 from pyspark_liftbridge.archive.files import Chance, Place, write_files
 from pyspark_liftbridge.archive.records import Wanted, records
-from pyspark_liftbridge.archive.schema import SCHEMA
-from pyspark_liftbridge.archive.store import open_store
+from pyspark_liftbridge.archive.stores.store import open_store
 
 
 def batch(offsets: Sequence[int]) -> pa.RecordBatch:

@@ -10,11 +10,11 @@ import pytest
 from obstore.store import MemoryStore as ObstoreMemory
 
 from liftbridge_testkit.archive_runs import MemoryStore
-from pyspark_liftbridge.archive import objects
 from pyspark_liftbridge.archive.errors import DamagedError, StoreError, UnsupportedStoreError
-from pyspark_liftbridge.archive.folder import LocalFolder
-from pyspark_liftbridge.archive.objects import Objects
-from pyspark_liftbridge.archive.store import Below, check_store, open_store
+from pyspark_liftbridge.archive.stores import objects
+from pyspark_liftbridge.archive.stores.folder import LocalFolder
+from pyspark_liftbridge.archive.stores.objects import Objects
+from pyspark_liftbridge.archive.stores.store import Below, check_store, open_store
 
 
 @pytest.fixture(params=["folder", "objects", "below", "memory"])

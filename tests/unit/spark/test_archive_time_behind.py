@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from liftbridge_testkit.archive_runs import NOW_MS, STREAM, STREAM_ID
-from pyspark_liftbridge.archive import delta, fence
+from pyspark_liftbridge.archive import fence
+from pyspark_liftbridge.archive.delta_log import delta
+from pyspark_liftbridge.archive.delta_log.log import Snapshot
 from pyspark_liftbridge.archive.digest import Digest
-from pyspark_liftbridge.archive.log import Snapshot
 from pyspark_liftbridge.archive.reading import time_behind
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,9 +11,11 @@ import pytest
 from deltalake import DeltaTable
 
 from liftbridge_testkit.archive_runs import NOW_MS, STREAM, STREAM_ID, MemoryStore, records
-from pyspark_liftbridge.archive import compaction, delta, fence, gc, last_of_keys, log
+from pyspark_liftbridge.archive import compaction, fence, gc, last_of_keys
 from pyspark_liftbridge.archive.commit import Compaction, Proposal, commit, commit_rewrites
 from pyspark_liftbridge.archive.compaction import Group, key_groups, small_groups
+from pyspark_liftbridge.archive.delta_log import delta, log
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA
 from pyspark_liftbridge.archive.digest import Digest
 from pyspark_liftbridge.archive.errors import (
     ArchiveError,
@@ -24,9 +26,8 @@ from pyspark_liftbridge.archive.errors import (
 )
 from pyspark_liftbridge.archive.fence import Claim, Rewrite, Verdict
 from pyspark_liftbridge.archive.files import Chance, Place, write_files
-from pyspark_liftbridge.archive.folder import LocalFolder
 from pyspark_liftbridge.archive.rewriting import Target, join_files, keep_last_of_keys
-from pyspark_liftbridge.archive.schema import SCHEMA
+from pyspark_liftbridge.archive.stores.folder import LocalFolder
 from pyspark_liftbridge.archive.table import Making, open_table
 from pyspark_liftbridge.archive.verify import verify
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pyspark_liftbridge.archive.schema import SCHEMA
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA
 from pyspark_liftbridge.jobs.comparing import (
     BUCKET,
     Copy,

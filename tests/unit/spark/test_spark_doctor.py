@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_liftbridge.archive.folder import LocalFolder
+from pyspark_liftbridge.archive.stores.folder import LocalFolder
 from pyspark_liftbridge.jobs import doctor
 from pyspark_liftbridge.jobs.doctor import FAILED, OK, WARNING, Extra
 

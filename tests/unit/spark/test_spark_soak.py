@@ -14,12 +14,12 @@ from liftbridge_testkit.archive_runs import records as made_up
 from liftbridge_testkit.spark_soak import checks
 from liftbridge_testkit.spark_soak.records import counts, pieces, values
 from liftbridge_testkit.spark_soak.runners import kill_session, living
-from pyspark_liftbridge.archive import delta
 from pyspark_liftbridge.archive.commit import Proposal, commit
+from pyspark_liftbridge.archive.delta_log import delta
 from pyspark_liftbridge.archive.digest import digest_of
 from pyspark_liftbridge.archive.fence import Claim
 from pyspark_liftbridge.archive.files import Chance, Place, write_files
-from pyspark_liftbridge.archive.folder import LocalFolder
+from pyspark_liftbridge.archive.stores.folder import LocalFolder
 from pyspark_liftbridge.archive.table import Making, Table, open_table
 
 WANTED = {0: 40, 1: 25}

@@ -8,9 +8,9 @@ from liftbridge_broker.errors import FilesError
 from liftbridge_broker.logformat.batch import read_header
 from liftbridge_broker.model.ids import Instant, StreamName
 from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.storage.cleaning.retention import AGE_PARTS_IN_TRASH
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.reserve import SpaceLimits
-from liftbridge_broker.storage.retention import AGE_PARTS_IN_TRASH
 from liftbridge_broker.storage.store import StoreOptions
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.stores import NO_LIMITS, START_WALL_NS, StoreBed, batch_of, key_of

@@ -18,7 +18,7 @@ from liftbridge_broker.logformat.batch import (
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.replication.publishers import PublisherTable
-from liftbridge_broker.storage.compaction import (
+from liftbridge_broker.storage.cleaning.compaction import (
     CompactionJob,
     CompactionResult,
     SegmentRef,
@@ -30,8 +30,8 @@ from liftbridge_broker.storage.compaction import (
     encode_job,
     encode_result,
 )
-from liftbridge_broker.storage.log import PartitionLog
-from liftbridge_broker.storage.types import EMPTY_STATE, LogLimits
+from liftbridge_broker.storage.log.partition_log import PartitionLog
+from liftbridge_broker.storage.log.types import EMPTY_STATE, LogLimits
 from liftbridge_testkit.memory_files import Fault, MemoryFiles
 from liftbridge_testkit.stores import START_WALL_NS, batch_of, key_of, values_in
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
-from liftbridge_broker.storage.epochs import LeaderEpochCache
+from liftbridge_broker.storage.log.epochs import LeaderEpochCache
 
 Entries = Sequence[tuple[int, int]]
 

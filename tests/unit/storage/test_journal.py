@@ -13,7 +13,7 @@ from liftbridge_broker.storage.journal import (
     open_journal,
     parse_journal,
 )
-from liftbridge_broker.storage.state import LogState
+from liftbridge_broker.storage.log.state import LogState
 from liftbridge_testkit.fuzzing import Fuzz
 from liftbridge_testkit.memory_files import Fault, MemoryFiles, PowerCutError
 

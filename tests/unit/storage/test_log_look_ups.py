@@ -5,8 +5,8 @@ import pytest
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.logformat.batch import walk_verified
 from liftbridge_broker.model.ids import Offset, PartitionId
-from liftbridge_broker.storage.reverse import ReverseReader
-from liftbridge_broker.storage.types import LogLimits, ReadResult
+from liftbridge_broker.storage.log.reverse import ReverseReader
+from liftbridge_broker.storage.log.types import LogLimits, ReadResult
 from liftbridge_testkit.batches import Batches, offsets_of
 from liftbridge_testkit.log_bench import (
     LogBench,

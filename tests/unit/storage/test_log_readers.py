@@ -8,10 +8,10 @@ from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.logformat.batch import HEADER_SIZE, walk_verified
 from liftbridge_broker.model.ids import Offset, PartitionId
 from liftbridge_broker.ports.files import Token
-from liftbridge_broker.storage.batch_reader import BatchReader
-from liftbridge_broker.storage.reader import LogReader
-from liftbridge_broker.storage.reverse import ReverseReader
-from liftbridge_broker.storage.types import READ_BLOCK_BYTES, LogLimits, ReadResult
+from liftbridge_broker.storage.log.batch_reader import BatchReader
+from liftbridge_broker.storage.log.reader import LogReader
+from liftbridge_broker.storage.log.reverse import ReverseReader
+from liftbridge_broker.storage.log.types import READ_BLOCK_BYTES, LogLimits, ReadResult
 from liftbridge_testkit.batches import Batches, frames_of, offsets_of
 from liftbridge_testkit.log_bench import (
     LogBench,

@@ -8,10 +8,10 @@ from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.logformat.checksum import crc32c
 from liftbridge_broker.logformat.index_blocks import ENTRY, decode_blocks, encode_entries
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
-from liftbridge_broker.storage.index import load_index
-from liftbridge_broker.storage.scan import LogFile, find_batch_behind
-from liftbridge_broker.storage.state import LogState
-from liftbridge_broker.storage.types import LogLimits
+from liftbridge_broker.storage.log.index import load_index
+from liftbridge_broker.storage.log.scan import LogFile, find_batch_behind
+from liftbridge_broker.storage.log.state import LogState
+from liftbridge_broker.storage.log.types import LogLimits
 from liftbridge_testkit.batches import PARTITION, Batches
 from liftbridge_testkit.log_bench import (
     LogBench,

@@ -6,9 +6,9 @@ import pytest
 
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
-from liftbridge_broker.storage.recovery import CUT_COPIES_MAX
-from liftbridge_broker.storage.state import LogState
-from liftbridge_broker.storage.types import LogLimits, RecoveryReport
+from liftbridge_broker.storage.log.recovery import CUT_COPIES_MAX
+from liftbridge_broker.storage.log.state import LogState
+from liftbridge_broker.storage.log.types import LogLimits, RecoveryReport
 from liftbridge_testkit.batches import Batches
 from liftbridge_testkit.log_bench import (
     DIRECTORY,

@@ -5,7 +5,7 @@ import pytest
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.logformat.batch import HEADER_SIZE, seal, walk_verified
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
-from liftbridge_broker.storage.types import LogLimits
+from liftbridge_broker.storage.log.types import LogLimits
 from liftbridge_testkit.batches import PARTITION
 from liftbridge_testkit.log_bench import (
     LogBench,

@@ -5,9 +5,9 @@ import pytest
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.logformat.index_blocks import RELATIVE_MAX
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
-from liftbridge_broker.storage.log import PartitionLog
-from liftbridge_broker.storage.rewrite import write_index_file
-from liftbridge_broker.storage.types import EMPTY_STATE, NO_TIMESTAMP, LogLimits, RecoveryReport
+from liftbridge_broker.storage.log.partition_log import PartitionLog
+from liftbridge_broker.storage.log.rewrite import write_index_file
+from liftbridge_broker.storage.log.types import EMPTY_STATE, NO_TIMESTAMP, LogLimits, RecoveryReport
 from liftbridge_testkit.batches import PARTITION, Batches, header_of
 from liftbridge_testkit.log_bench import (
     DIRECTORY,

@@ -13,8 +13,8 @@ from liftbridge_broker.model.metadata_log import (
     SnapshotMeta,
 )
 from liftbridge_broker.raft import configuration as configurations
-from liftbridge_broker.storage.raft_log import RaftLog
-from liftbridge_broker.storage.raft_records import (
+from liftbridge_broker.storage.raft_log.log import RaftLog
+from liftbridge_broker.storage.raft_log.records import (
     RECORD_HEADER_SIZE,
     RecordKind,
     encode_record,

@@ -4,7 +4,7 @@ import pytest
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.model.metadata_log import EntryKind, HardState
-from liftbridge_broker.storage.raft_recovery import FORMER_PREFIX
+from liftbridge_broker.storage.raft_log.recovery import FORMER_PREFIX
 from liftbridge_testkit.former_metadata import FormerLog
 from liftbridge_testkit.memory_files import MemoryFiles, PowerCutError
 from liftbridge_testkit.raft_logs import ALONE, append, held, opened, restarted

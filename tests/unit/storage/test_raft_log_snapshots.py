@@ -7,11 +7,11 @@ from liftbridge_broker.logformat.checksum import crc32c
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, HardState, Peer
 from liftbridge_broker.raft import configuration as configurations
-from liftbridge_broker.storage.raft_log import CATCH_UP_ENTRIES, RESERVE_BYTES, RaftLog
-from liftbridge_broker.storage.raft_records import (
+from liftbridge_broker.storage.raft_log.log import CATCH_UP_ENTRIES, RESERVE_BYTES, RaftLog
+from liftbridge_broker.storage.raft_log.records import (
     FILE_HEADER_SIZE,
 )
-from liftbridge_broker.storage.raft_snapshots import snapshot_of, write_snapshot
+from liftbridge_broker.storage.raft_log.snapshots import snapshot_of, write_snapshot
 from liftbridge_broker.storage.smallfile import read_version, write_small_file
 from liftbridge_testkit.memory_files import Fault, MemoryFiles
 from liftbridge_testkit.raft_logs import (

@@ -5,8 +5,12 @@ from hypothesis import strategies as st
 
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.model.streams import StreamOptions
-from liftbridge_broker.storage.retention import RetentionLimits, choose_log_start, limits_of
-from liftbridge_broker.storage.types import NO_TIMESTAMP, SegmentInfo
+from liftbridge_broker.storage.cleaning.retention import (
+    RetentionLimits,
+    choose_log_start,
+    limits_of,
+)
+from liftbridge_broker.storage.log.types import NO_TIMESTAMP, SegmentInfo
 
 NONE = RetentionLimits(0, 0, 0)
 

@@ -7,10 +7,10 @@ import pytest
 
 from liftbridge_broker.model.ids import Instant, Offset, PartitionId
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
+from liftbridge_broker.storage.cleaning.retention import CursorFound, CursorUnknown, first_within
 from liftbridge_broker.storage.flush import FlushLimits
-from liftbridge_broker.storage.retention import CursorFound, CursorUnknown, first_within
+from liftbridge_broker.storage.log.types import SegmentInfo
 from liftbridge_broker.storage.store import StoreOptions
-from liftbridge_broker.storage.types import SegmentInfo
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.stores import NO_LIMITS, StoreBed, key_of, values_in
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liftbridge_broker.model.ids import Offset
-from liftbridge_broker.storage.index import (
+from liftbridge_broker.storage.log.index import (
     INDEX_INTERVAL_BYTES,
     SparseIndex,
     keep_below,

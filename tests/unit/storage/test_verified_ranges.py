@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liftbridge_broker.storage.ranges import RANGES_MAX, Ranges
+from liftbridge_broker.storage.log.ranges import RANGES_MAX, Ranges
 
 changes = st.lists(st.tuples(st.booleans(), st.integers(0, 60), st.integers(0, 20)), max_size=40)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 from liftbridge_broker.logformat.batch import COVERED_START, HEADER_SIZE
-from liftbridge_broker.storage.place import QUICK
+from liftbridge_broker.storage.log.place import QUICK
 from liftbridge_client import (
     ClosedError,
     FailedPreconditionError,

@@ -22,15 +22,7 @@ from liftbridge_broker.model.ids import (
     PublisherId,
 )
 from liftbridge_broker.model.metadata_log import Peer
-from liftbridge_broker.wire.peer import (
-    OPEN_MESSAGES_MAX,
-    PeerHeader,
-    Reassembler,
-    decode,
-    encode,
-    pack,
-)
-from liftbridge_broker.wire.peer_bodies import (
+from liftbridge_broker.wire.peer.bodies import (
     CLOCK_NS_MAX,
     Body,
     CursorReply,
@@ -49,10 +41,18 @@ from liftbridge_broker.wire.peer_bodies import (
     SequencesRequest,
     Silence,
 )
-from liftbridge_broker.wire.peer_fetch import records_of
-from liftbridge_broker.wire.peer_frame import MESSAGE_BYTES_MAX, Piece, open_frame, read_open
-from liftbridge_broker.wire.peer_heartbeat import Heartbeat, HeartbeatReply
-from liftbridge_broker.wire.peer_membership import Claim, Discover, DiscoverReply, Hello, Join
+from liftbridge_broker.wire.peer.fetch import records_of
+from liftbridge_broker.wire.peer.frame import MESSAGE_BYTES_MAX, Piece, open_frame, read_open
+from liftbridge_broker.wire.peer.heartbeat import Heartbeat, HeartbeatReply
+from liftbridge_broker.wire.peer.membership import Claim, Discover, DiscoverReply, Hello, Join
+from liftbridge_broker.wire.peer.messages import (
+    OPEN_MESSAGES_MAX,
+    PeerHeader,
+    Reassembler,
+    decode,
+    encode,
+    pack,
+)
 from liftbridge_proto.internal.v1 import peer_pb2 as pb
 from liftbridge_testkit.fuzzing import Fuzz
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import refuse
+from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.controller.commands import Command
 from liftbridge_broker.controller.state import BrokerState, ClusterState, StreamState
 from liftbridge_broker.errors import (

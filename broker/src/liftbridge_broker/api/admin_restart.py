@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from liftbridge_broker.api.admin_context import AdminContext
-from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.streams import decode
 from liftbridge_broker.errors import FailedPreconditionError, InvalidRequestError
 from liftbridge_broker.model.ids import BrokerId, Offset, PartitionId

@@ -10,11 +10,11 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from liftbridge_broker.api.batch_run import FIELDS_MAX, parse, run_of
-from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.grpc.turns import Turns, Waker
 from liftbridge_broker.api.publish_async import check_publish
 from liftbridge_broker.api.streams import decode
-from liftbridge_broker.api.turns import Turns, Waker
 from liftbridge_broker.errors import (
     FailedPreconditionError,
     FencedPublisherError,

@@ -5,8 +5,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Final
 
-from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.streams import check_named, decode
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import (

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.scheduling.steps import in_steps
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from liftbridge_broker.api.brake import Brake
-from liftbridge_broker.api.call import Call
-from liftbridge_broker.api.turns import Chore, Turns, Waker
+from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.grpc.turns import Chore, Turns, Waker
 from liftbridge_broker.errors import LiftbridgeError, LimitError
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Instant, Offset

@@ -6,8 +6,8 @@ from typing import Final
 
 from google.protobuf.message import Message
 
-from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.streams import decode
 from liftbridge_broker.errors import InternalError, LiftbridgeError, NotLeaderError
 from liftbridge_broker.groups.cursors import (

@@ -4,8 +4,8 @@ from collections.abc import Generator, Iterator, Sequence
 
 from google.protobuf.message import Message
 
-from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.streams import OVERRIDE_FIELDS, decode, overrides_of
 from liftbridge_broker.controller.checks import check_not_reserved, check_readable
 from liftbridge_broker.controller.commands import AlterStream, CreateStream, InitPublisher

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from liftbridge_broker.api.call import MAIN_LISTENER, Call
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.grpc.call import MAIN_LISTENER, Call
 from liftbridge_broker.api.streams import check_named, decode
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import (

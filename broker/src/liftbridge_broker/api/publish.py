@@ -4,8 +4,8 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.publish_async import check_publish
 from liftbridge_broker.api.streams import REQUEST_BYTES_MAX
 from liftbridge_broker.errors import (

@@ -15,8 +15,8 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context
+from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.controller.checks import check_not_reserved
 from liftbridge_broker.errors import (
     GrpcStatus,

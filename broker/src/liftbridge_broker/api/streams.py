@@ -5,8 +5,8 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.texts import check_texts
 from liftbridge_broker.controller.commands import (
     Command,

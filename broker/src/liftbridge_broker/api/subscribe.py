@@ -6,10 +6,10 @@ buffers no bytes. Each pull sends whole gRPC frames, hundreds of messages at a t
 
 from typing import Final, cast
 
-from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.grpc.turns import Turns, Waker
 from liftbridge_broker.api.streams import decode
-from liftbridge_broker.api.turns import Turns, Waker
 from liftbridge_broker.errors import (
     GrpcStatus,
     InvalidRequestError,

@@ -23,8 +23,8 @@ from liftbridge_broker.node.scheduling.opening_queue import OpeningQueue
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.messaging import Messaging
 from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.storage.log.types import ReadNeed
 from liftbridge_broker.storage.store import LogStore
-from liftbridge_broker.storage.types import ReadNeed
 from liftbridge_broker.wire.acks import AckPolicy
 
 BEGINNING: Final = Instant(0)

@@ -29,16 +29,16 @@ from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.node.scheduling.cluster_clock import DELAY_NS_MAX, Date
 from liftbridge_broker.ports.metadata import LeaderChanged, MetadataConsensus
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_bodies import (
+from liftbridge_broker.wire.peer.bodies import (
     LeaderReport,
     LogInfo,
     LogInfoReply,
     LogInfoRequest,
     Silence,
 )
-from liftbridge_broker.wire.peer_heartbeat import Heartbeat, HeartbeatReply
-from liftbridge_broker.wire.peer_membership import Join
+from liftbridge_broker.wire.peer.heartbeat import Heartbeat, HeartbeatReply
+from liftbridge_broker.wire.peer.membership import Join
+from liftbridge_broker.wire.peer.messages import PeerHeader
 
 UPKEEP_NS: Final = 1_000 * MILLISECOND_NS
 BALANCE_NS: Final = 300_000 * MILLISECOND_NS

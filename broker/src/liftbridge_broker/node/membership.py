@@ -41,8 +41,8 @@ from liftbridge_broker.node.upkeep.retention_cursors import RetentionCursors
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_bodies import LogInfo, MessagesLost
+from liftbridge_broker.wire.peer.bodies import LogInfo, MessagesLost
+from liftbridge_broker.wire.peer.messages import PeerHeader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

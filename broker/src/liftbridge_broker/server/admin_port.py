@@ -13,7 +13,7 @@ from liftbridge_broker.api.admin_context import (
     Reloaded,
     Setting,
 )
-from liftbridge_broker.api.tls import ServerTls
+from liftbridge_broker.api.grpc.tls import ServerTls
 from liftbridge_broker.config.options import BrokerOptions, EffectiveSetting
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.node.assembly.core import Core

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from liftbridge_broker.adapters.observe.observer import StructlogObserver
-from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.config.listeners import advertised_of, read_addresses
 from liftbridge_broker.config.options import BrokerOptions, ListenerOptions
 from liftbridge_broker.config.values import Address
@@ -22,7 +22,7 @@ from liftbridge_broker.server.watching import FileWatch
 from liftbridge_broker.server.wiring import server_tls
 
 if TYPE_CHECKING:
-    from liftbridge_broker.api.tls import ServerTls
+    from liftbridge_broker.api.grpc.tls import ServerTls
 
 FILE_BYTES_MAX: Final = 65_536
 

@@ -22,10 +22,10 @@ from liftbridge_broker.server.wiring import (
     role_of,
     store_options,
 )
-from liftbridge_broker.storage.compaction import SubmitCompaction
+from liftbridge_broker.storage.cleaning.compaction import SubmitCompaction
 from liftbridge_broker.storage.directory import Identity
-from liftbridge_broker.wire.peer_bodies import ORIGIN_SIZE
-from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
+from liftbridge_broker.wire.peer.bodies import ORIGIN_SIZE
+from liftbridge_broker.wire.peer.keys import OPEN_KEYRING, Keyring
 
 SECOND_NS: Final = 1_000_000_000
 

@@ -6,7 +6,7 @@ from liftbridge_broker.adapters.secret_file import read_secret
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.node.peers.peer_sessions import PeerSessions
 from liftbridge_broker.ports.observe import Observer
-from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring, parse_keys
+from liftbridge_broker.wire.peer.keys import OPEN_KEYRING, Keyring, parse_keys
 
 _SETTING: Final = "clustering.secret.file"
 

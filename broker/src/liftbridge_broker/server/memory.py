@@ -17,8 +17,8 @@ from liftbridge_broker.adapters.memory.clock import VirtualClock
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.adapters.memory.gates import Gates
 from liftbridge_broker.adapters.memory.messaging import MemoryMessaging, Sent
-from liftbridge_broker.api.grpc_connection import GrpcConnection
-from liftbridge_broker.api.health import Health
+from liftbridge_broker.api.grpc.connection import GrpcConnection
+from liftbridge_broker.api.grpc.health import Health
 from liftbridge_broker.config.load import load
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import LiftbridgeError, UnavailableError

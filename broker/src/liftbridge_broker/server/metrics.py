@@ -11,8 +11,8 @@ from liftbridge_broker.adapters.nats.messaging import NatsMessaging
 from liftbridge_broker.adapters.nats.peers import NatsTransport
 from liftbridge_broker.adapters.observe.metrics import Sample
 from liftbridge_broker.api.context import Context
-from liftbridge_broker.api.tls import ServerTls
-from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.api.grpc.tls import ServerTls
+from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Offset
@@ -23,8 +23,8 @@ from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.server.cluster_metrics import cluster_samples
-from liftbridge_broker.storage.lookup import last_record_before
-from liftbridge_broker.storage.types import NO_TIMESTAMP
+from liftbridge_broker.storage.log.lookup import last_record_before
+from liftbridge_broker.storage.log.types import NO_TIMESTAMP
 
 API_VERSION: Final = "2.0.0"
 SECOND_NS: Final = 1_000_000_000

@@ -5,19 +5,19 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.api.batches import FetchBatchesCall, PublishBatchCall
 from liftbridge_broker.api.bounds import BoundsService
-from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.cursors import CursorService
 from liftbridge_broker.api.data import DataService
-from liftbridge_broker.api.health import Health
+from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.grpc.health import Health
+from liftbridge_broker.api.grpc.reflection import Reflection
+from liftbridge_broker.api.grpc.transport import GrpcServer
+from liftbridge_broker.api.grpc.turns import Turns
 from liftbridge_broker.api.metadata import MetadataService
 from liftbridge_broker.api.publish import PublishService
 from liftbridge_broker.api.publish_async import PublishAsyncCall
-from liftbridge_broker.api.reflection import Reflection
 from liftbridge_broker.api.streams import StreamService
 from liftbridge_broker.api.subscribe import SubscribeCall
-from liftbridge_broker.api.transport import GrpcServer
-from liftbridge_broker.api.turns import Turns
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.node.node import Node

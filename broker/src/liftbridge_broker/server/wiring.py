@@ -9,7 +9,7 @@ from typing import Final
 from liftbridge_broker.adapters.nats.embedded import EmbeddedOptions
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.adapters.secret_file import read_secret
-from liftbridge_broker.api.tls import ServerTls, TlsFiles
+from liftbridge_broker.api.grpc.tls import ServerTls, TlsFiles
 from liftbridge_broker.config.options import (
     BootstrapOptions,
     BrokerOptions,

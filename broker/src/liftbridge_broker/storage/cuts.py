@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.storage.flush import StoredLog
 from liftbridge_broker.storage.journal import Journal
-from liftbridge_broker.storage.state import LogState
+from liftbridge_broker.storage.log.state import LogState
 from liftbridge_broker.storage.telling import Teller
 
 Cuts = Sequence[tuple[StoredLog, Offset]]

@@ -5,7 +5,7 @@ when it closes; the next start does not know of damage without a note.
 """
 
 from liftbridge_broker.ports.files import Files
-from liftbridge_broker.storage.segment import DAMAGED_SUFFIX, LOG_SUFFIX
+from liftbridge_broker.storage.log.segment import DAMAGED_SUFFIX, LOG_SUFFIX
 
 
 class DamageNotes:

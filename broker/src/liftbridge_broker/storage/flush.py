@@ -26,9 +26,9 @@ from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamO
 from liftbridge_broker.ports.files import FileEvent, FileHandle, Files, Token
 from liftbridge_broker.storage.damage import DamageNotes
 from liftbridge_broker.storage.journal import Journal
-from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.log.partition_log import PartitionLog
+from liftbridge_broker.storage.log.types import LogLimits
 from liftbridge_broker.storage.slowness import Slowness
-from liftbridge_broker.storage.types import LogLimits
 
 _SECOND_NS: Final = 1_000_000_000
 _MIB: Final = 1 << 20

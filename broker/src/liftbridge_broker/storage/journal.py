@@ -29,7 +29,7 @@ from liftbridge_broker.errors import FilesError
 from liftbridge_broker.logformat.checksum import crc32c
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.ports.files import FileHandle, Files
-from liftbridge_broker.storage.state import LogState
+from liftbridge_broker.storage.log.state import LogState
 
 _FILE_HEADER: Final = Struct(">4sHHQ")
 _CRC: Final = Struct(">I")

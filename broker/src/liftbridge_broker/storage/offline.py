@@ -22,9 +22,9 @@ from liftbridge_broker.storage.directory import (
     Identity,
 )
 from liftbridge_broker.storage.journal import LoadedJournal, parse_journal
-from liftbridge_broker.storage.rewrite import is_summary_of
-from liftbridge_broker.storage.scan import LogFile, reaches_beyond, scan_batches
-from liftbridge_broker.storage.segment import (
+from liftbridge_broker.storage.log.rewrite import is_summary_of
+from liftbridge_broker.storage.log.scan import LogFile, reaches_beyond, scan_batches
+from liftbridge_broker.storage.log.segment import (
     CLEANED_SUFFIX,
     CUT_SUFFIX,
     LOG_SUFFIX,
@@ -35,8 +35,8 @@ from liftbridge_broker.storage.segment import (
     log_name,
     read_summary,
 )
+from liftbridge_broker.storage.log.state import LogState
 from liftbridge_broker.storage.smallfile import read_version
-from liftbridge_broker.storage.state import LogState
 
 
 class SegmentReport(NamedTuple):

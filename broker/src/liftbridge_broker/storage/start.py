@@ -5,7 +5,7 @@ from collections.abc import Callable
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.ports.files import Files, Token
 from liftbridge_broker.ports.observe import Observer
-from liftbridge_broker.storage.compaction import SubmitCompaction
+from liftbridge_broker.storage.cleaning.compaction import SubmitCompaction
 from liftbridge_broker.storage.directory import JOURNAL, DataDirectory, Identity
 from liftbridge_broker.storage.journal import open_journal
 from liftbridge_broker.storage.store import LogStore, StoreOptions

@@ -29,9 +29,11 @@ from liftbridge_broker.model.partitions import Copied
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.observe import Observer
-from liftbridge_broker.storage.cleaner import AgeClock, Cleaner, Removals
-from liftbridge_broker.storage.compaction import SubmitCompaction
-from liftbridge_broker.storage.compactions import Compactions
+from liftbridge_broker.storage.cleaning.cleaner import AgeClock, Cleaner, Removals
+from liftbridge_broker.storage.cleaning.compaction import SubmitCompaction
+from liftbridge_broker.storage.cleaning.compactions import Compactions
+from liftbridge_broker.storage.cleaning.dropped import lower_dropped, note_dropped
+from liftbridge_broker.storage.cleaning.retention import FindCursor
 from liftbridge_broker.storage.cuts import announce_cuts, cut_logs, restart_log
 from liftbridge_broker.storage.directory import (
     RESERVE,
@@ -40,7 +42,6 @@ from liftbridge_broker.storage.directory import (
     note_known_index,
     read_known_index,
 )
-from liftbridge_broker.storage.dropped import lower_dropped, note_dropped
 from liftbridge_broker.storage.flush import (
     FlushDriver,
     Flushed,
@@ -50,11 +51,10 @@ from liftbridge_broker.storage.flush import (
     limits_of_log,
 )
 from liftbridge_broker.storage.journal import Journal, LoadedJournal
-from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.opening import Opener
 from liftbridge_broker.storage.publishers import read_publishers, save_publishers
 from liftbridge_broker.storage.reserve import SpaceGuard, SpaceLimits
-from liftbridge_broker.storage.retention import FindCursor
 from liftbridge_broker.storage.telling import Teller
 from liftbridge_broker.storage.trash import TrashBin
 

@@ -3,7 +3,7 @@
 from liftbridge_broker.model.ids import number_of
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.storage.flush import StoredLog
-from liftbridge_broker.storage.types import RecoveryReport
+from liftbridge_broker.storage.log.types import RecoveryReport
 
 
 class Teller:

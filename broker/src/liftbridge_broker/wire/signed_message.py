@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from liftbridge_broker.wire.fields import varint
-from liftbridge_broker.wire.peer_keys import Keyring
+from liftbridge_broker.wire.peer.keys import Keyring
 
 _TAG_BYTES: Final = 16
 _FIELD: Final = varint(1_002 << 3 | 2) + varint(_TAG_BYTES)

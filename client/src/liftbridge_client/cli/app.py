@@ -12,8 +12,6 @@ from liftbridge_client.cli import (
     bench,
     cluster,
     cursors,
-    demo,
-    dev,
     examples,
     exits,
     profile_commands,
@@ -22,6 +20,7 @@ from liftbridge_client.cli import (
     subscribe,
 )
 from liftbridge_client.cli.command import CommandGroup
+from liftbridge_client.cli.local import demo, dev
 
 app = typer.Typer(
     name="liftbridge",

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from pyspark_liftbridge.archive import delta, fence, log
+from pyspark_liftbridge.archive import fence
+from pyspark_liftbridge.archive.delta_log import delta, log
+from pyspark_liftbridge.archive.delta_log.log import Snapshot
 from pyspark_liftbridge.archive.errors import (
     ClaimError,
     ConflictError,
@@ -23,8 +25,7 @@ from pyspark_liftbridge.archive.errors import (
     UnknownOutcomeError,
 )
 from pyspark_liftbridge.archive.fence import Claim, Rewrite, Verdict
-from pyspark_liftbridge.archive.log import Snapshot
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive.stores.store import Store
 
 ROUNDS_MAX: Final = 100
 """Maximum number of rounds of a commit; another writer won each round but the last."""

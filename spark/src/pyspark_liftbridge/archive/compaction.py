@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from pyspark_liftbridge.archive import delta, fence
+from pyspark_liftbridge.archive import fence
+from pyspark_liftbridge.archive.delta_log import delta
+from pyspark_liftbridge.archive.delta_log.log import Snapshot
 from pyspark_liftbridge.archive.errors import UnsupportedTableError
 from pyspark_liftbridge.archive.files import FILE_BYTES
-from pyspark_liftbridge.archive.log import Snapshot
 
 FILES_MAX: Final = 10_000
 """Maximum number of files that one commit replaces."""

@@ -11,11 +11,11 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pyspark_liftbridge.archive import delta
+from pyspark_liftbridge.archive.delta_log import delta
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA
 from pyspark_liftbridge.archive.digest import Digest, digest_of
 from pyspark_liftbridge.archive.errors import DamagedError
-from pyspark_liftbridge.archive.schema import SCHEMA
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive.stores.store import Store
 
 ROWS_MAX: Final = 20_000
 BYTES_MAX: Final = 4 << 20

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable
 from enum import Enum
 from typing import NamedTuple
 
-from pyspark_liftbridge.archive import delta
+from pyspark_liftbridge.archive.delta_log import delta
 from pyspark_liftbridge.archive.digest import Digest
 from pyspark_liftbridge.archive.errors import ClaimError
 from pyspark_liftbridge.plan.histories import Read

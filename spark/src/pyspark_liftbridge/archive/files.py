@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pyspark_liftbridge.archive.delta import Add, Origin, Span, Stats
+from pyspark_liftbridge.archive.delta_log.delta import Add, Origin, Span, Stats
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA
 from pyspark_liftbridge.archive.digest import Digest, digest_of
 from pyspark_liftbridge.archive.errors import DamagedError, RecordsError, StoreError
 from pyspark_liftbridge.archive.fence import Written
-from pyspark_liftbridge.archive.schema import SCHEMA
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive.stores.store import Store
 
 FOLDER: Final = "data/"
 FILE_BYTES: Final = 128 << 20

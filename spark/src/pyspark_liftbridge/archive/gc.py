@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import unquote
 
-from pyspark_liftbridge.archive import delta, files, log
-from pyspark_liftbridge.archive.folder import LEFT_OVER
-from pyspark_liftbridge.archive.found import Found
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive import files
+from pyspark_liftbridge.archive.delta_log import delta, log
+from pyspark_liftbridge.archive.stores.folder import LEFT_OVER
+from pyspark_liftbridge.archive.stores.found import Found
+from pyspark_liftbridge.archive.stores.store import Store
 from pyspark_liftbridge.plan.options import OptionError
 
 AGE_MS_MIN: Final = 24 * 3_600_000

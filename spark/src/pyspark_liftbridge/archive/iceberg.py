@@ -25,7 +25,9 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table import TableProperties
 
-from pyspark_liftbridge.archive import delta, log, publishing
+from pyspark_liftbridge.archive import publishing
+from pyspark_liftbridge.archive.delta_log import delta, log
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA
 from pyspark_liftbridge.archive.errors import (
     ArchiveError,
     CatalogError,
@@ -34,8 +36,7 @@ from pyspark_liftbridge.archive.errors import (
     UnsupportedTableError,
 )
 from pyspark_liftbridge.archive.publishing import Step
-from pyspark_liftbridge.archive.schema import SCHEMA
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive.stores.store import Store
 from pyspark_liftbridge.plan.options import OptionError
 
 VERSION: Final = "liftbridge.version"

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_liftbridge.archive import delta
 from pyspark_liftbridge.archive.contents import read_columns
+from pyspark_liftbridge.archive.delta_log import delta
 from pyspark_liftbridge.archive.digest import key_hashes
 from pyspark_liftbridge.archive.errors import ArchiveError
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive.stores.store import Store
 
 KEYS_BYTES_MAX: Final = 512 << 20
 """Maximum number of bytes of distinct keys, with their offsets, held at a time."""

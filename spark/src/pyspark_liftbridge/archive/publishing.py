@@ -10,9 +10,9 @@ from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from pyspark_liftbridge.archive import delta, log
+from pyspark_liftbridge.archive.delta_log import delta, log
 from pyspark_liftbridge.archive.errors import DamagedError
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive.stores.store import Store
 
 FILES_MAX: Final = 1_000
 """Number of files at which a step ends, if possible; publishing a file opens it."""

@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pyspark_liftbridge.archive import delta, fence
+from pyspark_liftbridge.archive import fence
 from pyspark_liftbridge.archive.contents import ROWS_MAX, decoded
+from pyspark_liftbridge.archive.delta_log import delta
+from pyspark_liftbridge.archive.delta_log.fields import WHOLE_MAX
+from pyspark_liftbridge.archive.delta_log.log import Snapshot
 from pyspark_liftbridge.archive.errors import DamagedError, FileGoneError
-from pyspark_liftbridge.archive.fields import WHOLE_MAX
-from pyspark_liftbridge.archive.log import Snapshot
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive.stores.store import Store
 from pyspark_liftbridge.plan.histories import Read
 from pyspark_liftbridge.plan.unified import Held
 

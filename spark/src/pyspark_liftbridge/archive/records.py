@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_liftbridge.archive import delta
+from pyspark_liftbridge.archive.delta_log import delta
+from pyspark_liftbridge.archive.delta_log.fields import WHOLE_MAX
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA
 from pyspark_liftbridge.archive.errors import DamagedError
-from pyspark_liftbridge.archive.fields import WHOLE_MAX
 from pyspark_liftbridge.archive.reading import files_of, records_of
-from pyspark_liftbridge.archive.schema import SCHEMA
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive.stores.store import Store
 
 TIME_MIN: Final = -(2**63)
 TIME_MAX: Final = 2**63 - 1

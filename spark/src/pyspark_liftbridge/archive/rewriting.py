@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pyspark_liftbridge.archive import delta
 from pyspark_liftbridge.archive.compaction import Group
 from pyspark_liftbridge.archive.contents import read_records
+from pyspark_liftbridge.archive.delta_log import delta
 from pyspark_liftbridge.archive.fence import Rewrite
 from pyspark_liftbridge.archive.files import Chance, Place, Sizes, write_files
 from pyspark_liftbridge.archive.last_of_keys import last_of_keys
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive.stores.store import Store
 
 
 class Target(NamedTuple):

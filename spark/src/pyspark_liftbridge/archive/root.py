@@ -12,9 +12,9 @@ import re
 import secrets
 from typing import Final
 
+from pyspark_liftbridge.archive.delta_log.fields import Fields, parse_json
 from pyspark_liftbridge.archive.errors import DamagedError, StoreError, UnknownOutcomeError
-from pyspark_liftbridge.archive.fields import Fields, parse_json
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive.stores.store import Store
 
 PATH: Final = "_root/id.json"
 _ID_BYTES: Final = 6

@@ -9,14 +9,14 @@ The id in the table identifies the stream, not the folder's name.
 import re
 from typing import Final, NamedTuple
 
-from pyspark_liftbridge.archive import delta, log
+from pyspark_liftbridge.archive.delta_log import delta, log
 from pyspark_liftbridge.archive.errors import (
     ConflictError,
     OtherStreamError,
     StoreError,
     UnknownOutcomeError,
 )
-from pyspark_liftbridge.archive.store import Below, Store
+from pyspark_liftbridge.archive.stores.store import Below, Store
 from pyspark_liftbridge.plan.options import OptionError
 
 _TRIES_MAX: Final = 5

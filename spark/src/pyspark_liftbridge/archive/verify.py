@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from pyspark_liftbridge.archive import delta, fence, log
+from pyspark_liftbridge.archive import fence
 from pyspark_liftbridge.archive.contents import read_records
+from pyspark_liftbridge.archive.delta_log import delta, log
 from pyspark_liftbridge.archive.digest import Digest, digest_of
 from pyspark_liftbridge.archive.errors import ArchiveError, DamagedError, StoreError
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive.stores.store import Store
 
 
 class Finding(NamedTuple):

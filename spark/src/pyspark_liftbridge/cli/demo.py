@@ -30,9 +30,9 @@ from liftbridge_client.aio.publisher import Outgoing
 from liftbridge_client.aio.stream import Stream
 from liftbridge_client.cli import exits
 from liftbridge_client.cli.command import Run, command
-from liftbridge_client.cli.demo import LINES_DEFAULT, LINES_MAX, Line, library_lines
-from liftbridge_client.cli.local import LocalBroker, free_port, tied
-from liftbridge_client.cli.local_cluster import LocalCluster, Ports
+from liftbridge_client.cli.local.broker import LocalBroker, free_port, tied
+from liftbridge_client.cli.local.cluster import LocalCluster, Ports
+from liftbridge_client.cli.local.demo import LINES_DEFAULT, LINES_MAX, Line, library_lines
 from liftbridge_client.cli.output import Shape, stderr_console
 from liftbridge_client.cli.patience import PATIENCE_SECONDS
 from liftbridge_client.errors import LiftbridgeError, RetriableError, ServerError
@@ -287,8 +287,8 @@ class SparkDemo:
 
 def archived_count(root: Path) -> int:
     """Return the number of records in the archive, 0 without an archive."""
-    from pyspark_liftbridge.archive.log import load  # noqa: PLC0415 - heavy
-    from pyspark_liftbridge.archive.store import Below, opened  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.archive.delta_log.log import load  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.archive.stores.store import Below, opened  # noqa: PLC0415 - heavy
 
     files = load(Below(opened(str(root), {}), f"{STREAM}/")).files.values()
     return sum(add.stats.rows for add in files if add.stats is not None)

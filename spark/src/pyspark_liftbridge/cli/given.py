@@ -17,7 +17,7 @@ from pyspark_liftbridge.plan.table import STORE_OPTIONS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pyspark_liftbridge.archive.store import Below
+    from pyspark_liftbridge.archive.stores.store import Below
     from pyspark_liftbridge.jobs.works import Runner
 
 BEATEN: Final = 6
@@ -110,7 +110,7 @@ def runner_of(
 
 def table_of(name: str, root: str, store: list[str] | None) -> "Below":
     """Open the table of a stream, or of `<stream>@<id>` for a recreated stream."""
-    from pyspark_liftbridge.archive.store import Below, opened  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.archive.stores.store import Below, opened  # noqa: PLC0415 - heavy
 
     return Below(opened(root, store_options(store)), folder_of_table(name))
 

@@ -12,13 +12,14 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from liftbridge_client import RetriableError, SyncClient
-from pyspark_liftbridge.archive import delta, log, reading
+from pyspark_liftbridge.archive import reading
 from pyspark_liftbridge.archive.commit import Proposal, commit
+from pyspark_liftbridge.archive.delta_log import delta, log
 from pyspark_liftbridge.archive.errors import ContentionError
 from pyspark_liftbridge.archive.fence import Claim, Verdict, Written
 from pyspark_liftbridge.archive.files import Chance, Place, write_files
 from pyspark_liftbridge.archive.root import root_id
-from pyspark_liftbridge.archive.store import Below, open_store, opened
+from pyspark_liftbridge.archive.stores.store import Below, open_store, opened
 from pyspark_liftbridge.archive.table import Making, Table, open_table
 from pyspark_liftbridge.jobs.cursor import Shown, name_of, show
 from pyspark_liftbridge.jobs.positions import Positions, take

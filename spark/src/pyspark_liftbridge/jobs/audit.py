@@ -23,7 +23,7 @@ from liftbridge_client import (
 from pyspark_liftbridge.archive import fence
 from pyspark_liftbridge.archive.errors import ArchiveError, StoreError
 from pyspark_liftbridge.archive.reading import held_of
-from pyspark_liftbridge.archive.store import opened
+from pyspark_liftbridge.archive.stores.store import opened
 from pyspark_liftbridge.archive.table import Table, find_table
 from pyspark_liftbridge.jobs.comparing import (
     BUCKET,

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from pyspark_liftbridge.archive import delta, log
 from pyspark_liftbridge.archive.commit import Compaction, commit_rewrites
 from pyspark_liftbridge.archive.compaction import Group, key_groups, small_groups
+from pyspark_liftbridge.archive.delta_log import delta, log
 from pyspark_liftbridge.archive.errors import ContentionError
 from pyspark_liftbridge.archive.fence import Rewrite, Verdict
 from pyspark_liftbridge.archive.files import Chance, Sizes
 from pyspark_liftbridge.archive.rewriting import Target, join_files, keep_last_of_keys
-from pyspark_liftbridge.archive.store import Below, open_store, opened
+from pyspark_liftbridge.archive.stores.store import Below, open_store, opened
 from pyspark_liftbridge.archive.table import folder_named
 from pyspark_liftbridge.jobs.works import Runner
 from pyspark_liftbridge.plan.options import OptionError

@@ -29,7 +29,8 @@ from liftbridge_client import (
     SyncStream,
     UnimplementedError,
 )
-from pyspark_liftbridge.archive import log, reading
+from pyspark_liftbridge.archive import reading
+from pyspark_liftbridge.archive.delta_log import log
 from pyspark_liftbridge.archive.table import Table
 from pyspark_liftbridge.plan.histories import has_diverged
 from pyspark_liftbridge.plan.places import Known

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Final, NamedTuple
 
 from pyspark_liftbridge.archive.errors import ArchiveError
-from pyspark_liftbridge.archive.store import open_store
+from pyspark_liftbridge.archive.stores.store import open_store
 from pyspark_liftbridge.java import JavaError, find_version
 
 OK: Final = "ok"

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from liftbridge_client import OutOfRangeError, SyncClient
-from pyspark_liftbridge.archive import log
+from pyspark_liftbridge.archive.delta_log import log
 from pyspark_liftbridge.archive.reading import by_partition
 from pyspark_liftbridge.archive.records import Wanted, records
-from pyspark_liftbridge.archive.store import Below, opened
+from pyspark_liftbridge.archive.stores.store import Below, opened
 from pyspark_liftbridge.jobs.comparing import Copy, copy_of
 from pyspark_liftbridge.plan.options import SourceOptions, read_source
 from pyspark_liftbridge.source import cluster

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from liftbridge_client import SyncClient
-from pyspark_liftbridge.archive import delta, log
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive.delta_log import delta, log
+from pyspark_liftbridge.archive.stores.store import Store
 from pyspark_liftbridge.plan.options import OptionError
 
 ENTRIES_MAX: Final = 1_000

@@ -26,11 +26,12 @@ from liftbridge_client import (
     SyncClient,
     SyncStream,
 )
-from pyspark_liftbridge.archive import fence, log
+from pyspark_liftbridge.archive import fence
+from pyspark_liftbridge.archive.delta_log import log
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA, headers_of_client
 from pyspark_liftbridge.archive.reading import by_partition, files_of, held_of
 from pyspark_liftbridge.archive.records import records
-from pyspark_liftbridge.archive.schema import SCHEMA, headers_of_client
-from pyspark_liftbridge.archive.store import Below, Store, opened
+from pyspark_liftbridge.archive.stores.store import Below, Store, opened
 from pyspark_liftbridge.jobs.holders import Access
 from pyspark_liftbridge.jobs.positions import End, newest, put_back
 from pyspark_liftbridge.jobs.selection import Selection

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from pyspark_liftbridge.archive.fields import WHOLE_MAX
+from pyspark_liftbridge.archive.delta_log.fields import WHOLE_MAX
 from pyspark_liftbridge.archive.records import TIME_MAX, TIME_MIN, Wanted
 from pyspark_liftbridge.jobs.comparing import Numbers
 from pyspark_liftbridge.plan.options import OptionError

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from liftbridge_client import PartitionBounds
-from pyspark_liftbridge.archive import log
+from pyspark_liftbridge.archive.delta_log import log
 from pyspark_liftbridge.archive.reading import by_partition
 from pyspark_liftbridge.archive.records import Wanted, records
-from pyspark_liftbridge.archive.store import Below, opened
+from pyspark_liftbridge.archive.stores.store import Below, opened
 from pyspark_liftbridge.jobs.comparing import (
     Copy,
     Numbers,

@@ -6,11 +6,12 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from pyspark_liftbridge.archive import log, reading
-from pyspark_liftbridge.archive.delta import Add, Span
+from pyspark_liftbridge.archive import reading
+from pyspark_liftbridge.archive.delta_log import log
+from pyspark_liftbridge.archive.delta_log.delta import Add, Span
+from pyspark_liftbridge.archive.delta_log.schema import headers_of_client
 from pyspark_liftbridge.archive.reading import Part
-from pyspark_liftbridge.archive.schema import headers_of_client
-from pyspark_liftbridge.archive.store import Below, opened
+from pyspark_liftbridge.archive.stores.store import Below, opened
 from pyspark_liftbridge.archive.table import Table, find_table
 from pyspark_liftbridge.plan.archiving import check_history
 from pyspark_liftbridge.plan.offsets import PartitionId

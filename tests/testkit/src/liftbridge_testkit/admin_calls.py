@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from liftbridge_broker.api.admin_context import AdminContext, ProcessFacts
-from liftbridge_broker.api.call import Call, do_steps
-from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.api.grpc.call import Call, do_steps
+from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.errors import GrpcStatus, LiftbridgeError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.metadata_log import Peer

@@ -8,8 +8,9 @@ from random import Random
 from typing import Final
 
 from liftbridge_testkit.archive_runs import Fault, Source, Turns, archive, archived
-from pyspark_liftbridge.archive import log, reading, verify
-from pyspark_liftbridge.archive.store import Below
+from pyspark_liftbridge.archive import reading, verify
+from pyspark_liftbridge.archive.delta_log import log
+from pyspark_liftbridge.archive.stores.store import Below
 from pyspark_liftbridge.plan.unified import Held
 
 OFFSETS: Final[Mapping[int, list[int]]] = {

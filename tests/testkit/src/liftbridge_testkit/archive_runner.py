@@ -12,12 +12,12 @@ from random import Random
 from uuid import uuid4
 
 from liftbridge_testkit.archive_runs import NOW_MS, STREAM, STREAM_ID, records
-from pyspark_liftbridge.archive import delta, log
 from pyspark_liftbridge.archive.commit import Proposal, commit
+from pyspark_liftbridge.archive.delta_log import delta, log
 from pyspark_liftbridge.archive.fence import Claim, Written, app_id
 from pyspark_liftbridge.archive.files import Chance, Place, write_files
-from pyspark_liftbridge.archive.folder import LocalFolder
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive.stores.folder import LocalFolder
+from pyspark_liftbridge.archive.stores.store import Store
 from pyspark_liftbridge.archive.table import Making, open_table
 
 PARTITIONS = (0, 1)

@@ -17,14 +17,15 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from pyspark_liftbridge.archive import delta, files, log
+from pyspark_liftbridge.archive import files
 from pyspark_liftbridge.archive.commit import Proposal, commit
+from pyspark_liftbridge.archive.delta_log import delta, log
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA
 from pyspark_liftbridge.archive.digest import Digest
 from pyspark_liftbridge.archive.errors import DamagedError, StoreError, UnknownOutcomeError
 from pyspark_liftbridge.archive.fence import Claim, Written, app_id
-from pyspark_liftbridge.archive.found import Found
-from pyspark_liftbridge.archive.schema import SCHEMA
-from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.archive.stores.found import Found
+from pyspark_liftbridge.archive.stores.store import Store
 from pyspark_liftbridge.archive.table import Making, open_table
 
 STREAM, STREAM_ID = "orders", 7

@@ -8,11 +8,11 @@ from google.protobuf.message import Message
 
 from liftbridge_broker.api.batches import FetchBatchesCall
 from liftbridge_broker.api.bounds import BoundsService
-from liftbridge_broker.api.call import Call, do_steps
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.grpc.call import Call, do_steps
+from liftbridge_broker.api.grpc.turns import Turns
 from liftbridge_broker.api.metadata import MetadataService
 from liftbridge_broker.api.subscribe import SubscribeCall
-from liftbridge_broker.api.turns import Turns
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_proto import api_pb2

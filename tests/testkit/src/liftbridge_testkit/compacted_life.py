@@ -30,7 +30,7 @@ from liftbridge_broker.replication.follower import (
 from liftbridge_broker.replication.isr import LeaderLimits
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.storage.flush import FlushLimits
-from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.store import StoreOptions
 from liftbridge_testkit.batches import PARTITION
 from liftbridge_testkit.replica_logs import partition_of

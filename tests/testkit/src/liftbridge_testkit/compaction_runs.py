@@ -10,12 +10,13 @@ from random import Random
 from typing import Final
 
 from liftbridge_testkit.archive_runs import NOW_MS, STREAM, STREAM_ID, TRIES_MAX
-from pyspark_liftbridge.archive import delta, fence, files, log
+from pyspark_liftbridge.archive import fence, files
 from pyspark_liftbridge.archive.commit import Compaction, commit_rewrites
+from pyspark_liftbridge.archive.delta_log import delta, log
 from pyspark_liftbridge.archive.digest import Digest
 from pyspark_liftbridge.archive.errors import StoreError, UnknownOutcomeError
 from pyspark_liftbridge.archive.fence import Rewrite
-from pyspark_liftbridge.archive.store import Below, Store
+from pyspark_liftbridge.archive.stores.store import Below, Store
 
 ROUNDS: Final = 4
 """Compactions of one runner."""

@@ -35,7 +35,7 @@ from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.ports.messaging import Arrival
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.wire.nats import PING, PONG
-from liftbridge_broker.wire.peer_frame import NO_START, read_front, read_signed
+from liftbridge_broker.wire.peer.frame import NO_START, read_front, read_signed
 from liftbridge_client import Start, Stop, connect_sync
 from liftbridge_testkit.bench.report import machine, table
 from liftbridge_testkit.cluster import ClusterKit

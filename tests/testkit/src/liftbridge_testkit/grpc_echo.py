@@ -29,10 +29,10 @@ from typing import Final, NamedTuple
 
 import uvloop
 
-from liftbridge_broker.api.call import Call
-from liftbridge_broker.api.resets import RESETS_MAX
-from liftbridge_broker.api.tls import ServerTls, TlsFiles
-from liftbridge_broker.api.transport import HELD_BYTES_MAX, GrpcServer
+from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.grpc.resets import RESETS_MAX
+from liftbridge_broker.api.grpc.tls import ServerTls, TlsFiles
+from liftbridge_broker.api.grpc.transport import HELD_BYTES_MAX, GrpcServer
 from liftbridge_broker.errors import InvalidRequestError
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.ports.observe import Observer

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from liftbridge_broker.logformat.frames import Frame
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.ports.files import FileHandle
-from liftbridge_broker.storage.batch_reader import BatchReader
-from liftbridge_broker.storage.log import PartitionLog
-from liftbridge_broker.storage.reader import LogReader
-from liftbridge_broker.storage.reverse import ReverseReader
-from liftbridge_broker.storage.segment import DAMAGED_SUFFIX
-from liftbridge_broker.storage.state import LogState
-from liftbridge_broker.storage.types import EMPTY_STATE, LogLimits, RecoveryReport
+from liftbridge_broker.storage.log.batch_reader import BatchReader
+from liftbridge_broker.storage.log.partition_log import PartitionLog
+from liftbridge_broker.storage.log.reader import LogReader
+from liftbridge_broker.storage.log.reverse import ReverseReader
+from liftbridge_broker.storage.log.segment import DAMAGED_SUFFIX
+from liftbridge_broker.storage.log.state import LogState
+from liftbridge_broker.storage.log.types import EMPTY_STATE, LogLimits, RecoveryReport
 from liftbridge_testkit.batches import PARTITION, Batches, frames_of, header_of, offsets_of
 from liftbridge_testkit.memory_files import MemoryFiles
 

@@ -18,7 +18,7 @@ from liftbridge_broker.ports.metadata import (
     RecoveredMetadata,
     Urgency,
 )
-from liftbridge_broker.storage.raft_log import SNAPSHOTS_KEPT
+from liftbridge_broker.storage.raft_log.log import SNAPSHOTS_KEPT
 
 SYNC_TOKEN = Token(7)
 PEER = Peer(BrokerId("broker-1"), "data-dir-1")

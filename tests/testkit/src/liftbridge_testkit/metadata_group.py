@@ -27,7 +27,7 @@ from liftbridge_broker.ports.metadata import (
 )
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.configuration import EMPTY
-from liftbridge_broker.wire.peer import PeerHeader
+from liftbridge_broker.wire.peer.messages import PeerHeader
 
 SYNC_TOKEN = Token(7)
 MS = 1_000_000

@@ -3,7 +3,7 @@
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from liftbridge_broker.wire.peer_bodies import ORIGIN_SIZE, Body, read_body
+from liftbridge_broker.wire.peer.bodies import ORIGIN_SIZE, Body, read_body
 from liftbridge_proto.internal.v1 import peer_pb2 as pb
 
 _VALUES: dict[int, object] = {

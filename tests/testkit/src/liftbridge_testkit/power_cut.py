@@ -28,7 +28,7 @@ from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.model.ids import Instant, MetadataIndex, Offset, PartitionId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.storage.flush import Flushed, FlushLimits
-from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.store import StoreOptions
 from liftbridge_testkit.memory_files import MemoryFiles, PowerCutError

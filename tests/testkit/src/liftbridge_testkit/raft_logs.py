@@ -3,7 +3,7 @@
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, HardState, Peer
 from liftbridge_broker.ports.files import Token
-from liftbridge_broker.storage.raft_log import RaftLog
+from liftbridge_broker.storage.raft_log.log import RaftLog
 from liftbridge_testkit.memory_files import MemoryFiles
 
 SYNC_TOKEN = Token(7)

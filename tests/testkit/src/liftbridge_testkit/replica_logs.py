@@ -16,7 +16,7 @@ from liftbridge_broker.model.ids import (
     PartitionId,
 )
 from liftbridge_broker.model.partitions import NOT_COPIED, PartitionState
-from liftbridge_broker.storage.epochs import LeaderEpochCache
+from liftbridge_broker.storage.log.epochs import LeaderEpochCache
 from liftbridge_testkit.batches import PARTITION, Batches, frames_of
 
 

@@ -8,7 +8,7 @@ from liftbridge_broker.controller.commands import DeclareUnclean, RecoverUnclean
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId
 from liftbridge_broker.model.streams import UncleanMode
 from liftbridge_broker.node.metadata.inquiries import Inquiries, end_of
-from liftbridge_broker.wire.peer_bodies import LogInfo
+from liftbridge_broker.wire.peer.bodies import LogInfo
 from liftbridge_testkit.replica_brokers import Answer, Broker, Command
 from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps, Weighted
 from liftbridge_testkit.replica_unclean import STRANGER, UncleanCluster, is_refused

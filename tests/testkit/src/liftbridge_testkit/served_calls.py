@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.http2.grpc import trailers_block
 from liftbridge_broker.model.ids import Instant
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from liftbridge_broker.api.transport import GrpcServer
+    from liftbridge_broker.api.grpc.transport import GrpcServer
 
 NOTHING: Final = nullcontext()
 

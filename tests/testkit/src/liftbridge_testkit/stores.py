@@ -23,7 +23,7 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.ports.files import FileEvent, Files, Token
-from liftbridge_broker.storage.compaction import (
+from liftbridge_broker.storage.cleaning.compaction import (
     CompactionJob,
     CompactionResult,
     Steps,
@@ -33,7 +33,7 @@ from liftbridge_broker.storage.compaction import (
 )
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.flush import Flushed
-from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.start import open_store
 from liftbridge_broker.storage.store import LogStore, StoreOptions

@@ -21,7 +21,7 @@ from liftbridge_broker.adapters.disk.files import LocalFiles
 from liftbridge_broker.adapters.disk.worker import Done, Job, Outbox, Worker
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.ports.files import FileEvent, Token
-from liftbridge_broker.storage.compaction import (
+from liftbridge_broker.storage.cleaning.compaction import (
     CompactionJob,
     CompactionResult,
     compact,

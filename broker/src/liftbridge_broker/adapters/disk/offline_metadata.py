@@ -12,7 +12,7 @@ from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.node.metadata.consensus import recovered_metadata
 from liftbridge_broker.node.metadata.driver import restore
 from liftbridge_broker.ports.files import Files
-from liftbridge_broker.storage.raft_log import RaftLog
+from liftbridge_broker.storage.raft_log.log import RaftLog
 
 METADATA_DIRECTORY: Final = "metadata"
 _RESERVE: Final = "reserve"

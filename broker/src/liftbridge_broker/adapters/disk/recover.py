@@ -41,8 +41,8 @@ from liftbridge_broker.storage.directory import (
     read_known_index,
 )
 from liftbridge_broker.storage.offline import proven_index
-from liftbridge_broker.storage.raft_log import RaftLog
-from liftbridge_broker.storage.raft_snapshots import SUFFIX, read_snapshot, snapshot_of
+from liftbridge_broker.storage.raft_log.log import RaftLog
+from liftbridge_broker.storage.raft_log.snapshots import SUFFIX, read_snapshot, snapshot_of
 from liftbridge_broker.storage.retirement import is_retired
 from liftbridge_broker.storage.smallfile import (
     SMALL_FILE_BYTES_MAX,

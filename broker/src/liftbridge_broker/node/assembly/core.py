@@ -45,14 +45,14 @@ from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.ports.timer import Timer
 from liftbridge_broker.ports.transport import Channel, Transport
 from liftbridge_broker.raft.options import RaftOptions
-from liftbridge_broker.storage.compaction import SubmitCompaction
+from liftbridge_broker.storage.cleaning.compaction import SubmitCompaction
 from liftbridge_broker.storage.directory import Identity
-from liftbridge_broker.storage.raft_log import SNAPSHOTS_KEPT, RaftLog
-from liftbridge_broker.storage.raft_recovery import holds_metadata
+from liftbridge_broker.storage.raft_log.log import SNAPSHOTS_KEPT, RaftLog
+from liftbridge_broker.storage.raft_log.recovery import holds_metadata
 from liftbridge_broker.storage.retirement import is_retired, renew_retired, retire
 from liftbridge_broker.storage.start import open_store
 from liftbridge_broker.storage.store import LogStore, StoreOptions
-from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
+from liftbridge_broker.wire.peer.keys import OPEN_KEYRING, Keyring
 
 METADATA_TOKEN: Final = Token(1)
 DISPLACED_TEXT: Final = (

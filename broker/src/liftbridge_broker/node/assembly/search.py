@@ -10,7 +10,7 @@ from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.wire.peer_membership import Claim
+from liftbridge_broker.wire.peer.membership import Claim
 
 
 class Search:

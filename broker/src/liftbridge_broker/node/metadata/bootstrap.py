@@ -31,9 +31,9 @@ from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.ports.transport import EVERYONE, Channel
 from liftbridge_broker.raft.configuration import EMPTY
-from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_bodies import Body
-from liftbridge_broker.wire.peer_membership import NO_CLAIM, Claim, Discover, DiscoverReply
+from liftbridge_broker.wire.peer.bodies import Body
+from liftbridge_broker.wire.peer.membership import NO_CLAIM, Claim, Discover, DiscoverReply
+from liftbridge_broker.wire.peer.messages import PeerHeader
 
 ASK_NS: Final = 100 * MILLISECOND_NS
 PATIENCE_NS: Final = 300 * MILLISECOND_NS

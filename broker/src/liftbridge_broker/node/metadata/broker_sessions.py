@@ -19,7 +19,7 @@ from liftbridge_broker.controller.state import BrokerState, ClusterState
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.scheduling.cluster_clock import Date, agreed
-from liftbridge_broker.wire.peer_heartbeat import Heartbeat, HeartbeatReply
+from liftbridge_broker.wire.peer.heartbeat import Heartbeat, HeartbeatReply
 
 SESSION_NS: Final = 1_500 * MILLISECOND_NS
 """Time without a heartbeat after which a broker is fenced."""

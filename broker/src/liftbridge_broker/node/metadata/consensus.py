@@ -54,9 +54,9 @@ from liftbridge_broker.raft.types import (
     Ready,
     Remove,
 )
-from liftbridge_broker.storage.raft_log import RaftLog
-from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_bodies import Propose, ProposeRefused, RaftBody
+from liftbridge_broker.storage.raft_log.log import RaftLog
+from liftbridge_broker.wire.peer.bodies import Propose, ProposeRefused, RaftBody
+from liftbridge_broker.wire.peer.messages import PeerHeader
 from liftbridge_broker.wire.raft import decode_message, encode_message
 
 RETRY_NS: Final = 1_000 * MILLISECOND_NS

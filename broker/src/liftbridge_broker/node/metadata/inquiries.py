@@ -15,7 +15,7 @@ from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.ports.replica_log import LogView
-from liftbridge_broker.wire.peer_bodies import LogInfo
+from liftbridge_broker.wire.peer.bodies import LogInfo
 
 ASK_NS: Final = 500 * MILLISECOND_NS
 ASK_PARTITIONS_MAX: Final = 10_000

@@ -22,8 +22,8 @@ from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.metadata import MetadataConsensus
 from liftbridge_broker.ports.transport import EVERYONE, Channel
-from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_membership import Discover, DiscoverReply, Join
+from liftbridge_broker.wire.peer.membership import Discover, DiscoverReply, Join
+from liftbridge_broker.wire.peer.messages import PeerHeader
 
 ASK_NS: Final = 250 * MILLISECOND_NS
 UNHEARD_NS: Final = 3_000 * MILLISECOND_NS

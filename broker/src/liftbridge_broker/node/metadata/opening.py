@@ -11,7 +11,7 @@ from liftbridge_broker.ports.metadata import RecoveredMetadata
 from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.raft.options import RaftOptions
-from liftbridge_broker.storage.raft_log import SNAPSHOTS_KEPT, RaftLog
+from liftbridge_broker.storage.raft_log.log import SNAPSHOTS_KEPT, RaftLog
 
 METADATA_DIRECTORY: Final = "metadata"
 

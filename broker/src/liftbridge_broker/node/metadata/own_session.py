@@ -12,7 +12,7 @@ from typing import Final
 from liftbridge_broker.model.ids import Instant, MetadataIndex
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.metadata.broker_sessions import SESSION_NS
-from liftbridge_broker.wire.peer_heartbeat import Heartbeat, HeartbeatReply
+from liftbridge_broker.wire.peer.heartbeat import Heartbeat, HeartbeatReply
 
 HEARTBEAT_NS: Final = 150 * MILLISECOND_NS
 OPEN_MAX: Final = 64

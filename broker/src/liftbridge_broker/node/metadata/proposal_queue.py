@@ -28,7 +28,7 @@ from liftbridge_broker.ports.metadata import Committed, ProposalToken, Urgency
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.core import RaftCore
 from liftbridge_broker.raft.types import RaftBusyError, RaftRefusalError, RaftTooLargeError
-from liftbridge_broker.wire.peer_bodies import Propose, ProposeRefused
+from liftbridge_broker.wire.peer.bodies import Propose, ProposeRefused
 
 
 class ProposalQueue:

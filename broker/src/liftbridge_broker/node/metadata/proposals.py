@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.ports.metadata import ProposalToken, Urgency
-from liftbridge_broker.wire.peer_bodies import ORIGIN_SIZE
+from liftbridge_broker.wire.peer.bodies import ORIGIN_SIZE
 
 PROPOSALS_MAX: Final = 10_000
 """Maximum number of proposals with open outcome; more are refused."""

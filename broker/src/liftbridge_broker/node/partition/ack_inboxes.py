@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from liftbridge_broker.node.partition.stream_subjects import StreamSubjects
-from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
+from liftbridge_broker.wire.peer.keys import OPEN_KEYRING, Keyring
 from liftbridge_broker.wire.signed_message import Purpose, signer_of
 from liftbridge_broker.wire.subjects import reserved_subjects
 

@@ -15,7 +15,7 @@ from liftbridge_broker.node.partition.publishers import history_of
 from liftbridge_broker.node.partition.stream_subjects import StreamSubjects
 from liftbridge_broker.replication.publisher_history import PublisherHistory
 from liftbridge_broker.replication.publishers import PublisherTable
-from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.publish_acks import PublishAckEncoder
 

@@ -52,7 +52,7 @@ from liftbridge_broker.node.partition.sealing import RunSealer
 from liftbridge_broker.node.refusals import cut_off, leader_changed
 from liftbridge_broker.replication.publisher_history import PublisherHistory
 from liftbridge_broker.replication.publishers import StoredPiece
-from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.publish import EnvelopeEncoder
 

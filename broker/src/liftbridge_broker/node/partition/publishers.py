@@ -8,7 +8,7 @@ from liftbridge_broker.logformat.batch import BatchHeader, walk
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PublisherId
 from liftbridge_broker.replication.publisher_history import PublisherHistory
 from liftbridge_broker.replication.publishers import PublisherTable
-from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.log.partition_log import PartitionLog
 
 SCAN_BYTES: Final = 4 * 1024 * 1024
 

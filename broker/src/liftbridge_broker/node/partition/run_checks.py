@@ -14,7 +14,7 @@ from liftbridge_broker.node.partition.roles import Replication
 from liftbridge_broker.node.partition.runs import PublishRun, Stored
 from liftbridge_broker.replication.publisher_history import PublisherHistory
 from liftbridge_broker.replication.publishers import StoredPiece
-from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.log.partition_log import PartitionLog
 
 
 def check_run(

@@ -12,9 +12,8 @@ from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.node.peers.peer_sessions import PeerSessions, Refusal, Standing
 from liftbridge_broker.ports.transport import EVERYONE, Channel, Transport
-from liftbridge_broker.wire.peer import PeerHeader, Reassembler, encode, pack
-from liftbridge_broker.wire.peer_bodies import Body
-from liftbridge_broker.wire.peer_frame import (
+from liftbridge_broker.wire.peer.bodies import Body
+from liftbridge_broker.wire.peer.frame import (
     MESSAGE,
     NO_START,
     Origin,
@@ -27,8 +26,9 @@ from liftbridge_broker.wire.peer_frame import (
     read_signed,
     signed_frame,
 )
-from liftbridge_broker.wire.peer_keys import OPEN_KEYRING
-from liftbridge_broker.wire.peer_membership import Discover, DiscoverReply, Hello, Join
+from liftbridge_broker.wire.peer.keys import OPEN_KEYRING
+from liftbridge_broker.wire.peer.membership import Discover, DiscoverReply, Hello, Join
+from liftbridge_broker.wire.peer.messages import PeerHeader, Reassembler, encode, pack
 
 _WITHOUT_CLUSTER: Final = (Discover, DiscoverReply, Join)
 """Messages that a broker without a cluster may send and receive."""

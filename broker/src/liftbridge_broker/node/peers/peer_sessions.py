@@ -17,8 +17,7 @@ from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_frame import (
+from liftbridge_broker.wire.peer.frame import (
     NO_START,
     Origin,
     SignedFrame,
@@ -26,7 +25,8 @@ from liftbridge_broker.wire.peer_frame import (
     read_front,
     start_of,
 )
-from liftbridge_broker.wire.peer_keys import Key, Keyring
+from liftbridge_broker.wire.peer.keys import Key, Keyring
+from liftbridge_broker.wire.peer.messages import PeerHeader
 
 WINDOW: Final = 1_024
 """Number of frames by which a frame may be overtaken."""

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_bodies import Propose, ProposeRefused, RaftBody
-from liftbridge_broker.wire.peer_membership import Discover, DiscoverReply
+from liftbridge_broker.wire.peer.bodies import Propose, ProposeRefused, RaftBody
+from liftbridge_broker.wire.peer.membership import Discover, DiscoverReply
+from liftbridge_broker.wire.peer.messages import PeerHeader
 
 Take = Callable[[PeerHeader, bytes, Instant], None]
 """Handles a message: its header, its tail, and the current time."""

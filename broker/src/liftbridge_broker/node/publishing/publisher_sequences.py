@@ -28,8 +28,8 @@ from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_bodies import SequencesReply, SequencesRequest
+from liftbridge_broker.wire.peer.bodies import SequencesReply, SequencesRequest
+from liftbridge_broker.wire.peer.messages import PeerHeader
 
 WAIT_NS: Final = 3_000 * MILLISECOND_NS
 """Time after which a publisher is refused; a dead leader is replaced sooner."""

@@ -16,8 +16,8 @@ from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.listening import Listening
 from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_bodies import ListeningReply, ListeningRequest
+from liftbridge_broker.wire.peer.bodies import ListeningReply, ListeningRequest
+from liftbridge_broker.wire.peer.messages import PeerHeader
 
 READINESS_NS: Final = 1_000 * MILLISECOND_NS
 """Time after which the client is answered anyway; a leader may be dead."""

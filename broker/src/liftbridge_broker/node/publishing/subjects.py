@@ -22,7 +22,7 @@ from liftbridge_broker.replication.publishers import STAMP_HEADERS
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.envelope import HEADER_SIZE, decode_ack, encode_publish
 from liftbridge_broker.wire.nats import publish_head
-from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
+from liftbridge_broker.wire.peer.keys import OPEN_KEYRING, Keyring
 from liftbridge_broker.wire.signed_message import MessageSigner, Purpose, signer_of
 from liftbridge_proto import api_pb2
 

@@ -17,7 +17,7 @@ from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.reading.answers import Question, check
 from liftbridge_broker.node.reading.client_reads import ClientReads, ReadSlot
 from liftbridge_broker.node.reading.readonly_end import ReadonlyEnd
-from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.log.partition_log import PartitionLog
 
 
 class Chunk(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Final
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.node.context import NodeContext, ReadDone
 from liftbridge_broker.node.reading.answers import Answers
-from liftbridge_broker.storage.types import ReadNeed
+from liftbridge_broker.storage.log.types import ReadNeed
 
 READING_BYTES_MAX: Final = 32 << 20
 """A larger read runs alone."""

@@ -27,7 +27,7 @@ from liftbridge_broker.logformat.records import FRAME_PREFIX, FRAME_PREFIX_SIZE
 from liftbridge_broker.model.ids import Offset, PartitionId
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import NOT_LEADER_TEXT, Partition
-from liftbridge_broker.storage.reader import LogReader
+from liftbridge_broker.storage.log.reader import LogReader
 from liftbridge_broker.wire.cursors import decode_cursor
 from liftbridge_proto import api_pb2
 

@@ -25,9 +25,9 @@ from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.node.reading.answers import Question, check
 from liftbridge_broker.node.reading.client_reads import ClientReads, ReadSlot
 from liftbridge_broker.node.reading.readonly_end import ReadonlyEnd
-from liftbridge_broker.storage.reader import LogReader
-from liftbridge_broker.storage.reverse import ReverseReader
-from liftbridge_broker.storage.types import ReadNeed
+from liftbridge_broker.storage.log.reader import LogReader
+from liftbridge_broker.storage.log.reverse import ReverseReader
+from liftbridge_broker.storage.log.types import ReadNeed
 
 Buffer = bytes | memoryview
 

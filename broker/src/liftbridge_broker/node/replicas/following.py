@@ -28,7 +28,7 @@ from liftbridge_broker.replication.follower import (
     Truncate,
     Wait,
 )
-from liftbridge_broker.wire.peer_bodies import Silence
+from liftbridge_broker.wire.peer.bodies import Silence
 
 
 class Following:

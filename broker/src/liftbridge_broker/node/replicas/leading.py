@@ -39,8 +39,8 @@ from liftbridge_broker.replication.isr import (
     outcome_of,
 )
 from liftbridge_broker.replication.leader import LeaderCore
-from liftbridge_broker.storage.batch_reader import BatchReader
-from liftbridge_broker.storage.types import ReadNeed
+from liftbridge_broker.storage.log.batch_reader import BatchReader
+from liftbridge_broker.storage.log.types import ReadNeed
 
 TAIL_BYTES_MAX: Final = 4_096
 """Longest append kept in memory until it is committed, so that followers need not read it back."""

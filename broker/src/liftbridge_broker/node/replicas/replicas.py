@@ -37,9 +37,9 @@ from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.replication.leader_session import Answer, LeaderSession
 from liftbridge_broker.replication.sessions import FollowerSession
 from liftbridge_broker.storage.flush import effective_policy
-from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_bodies import Silence
-from liftbridge_broker.wire.peer_fetch import records_of
+from liftbridge_broker.wire.peer.bodies import Silence
+from liftbridge_broker.wire.peer.fetch import records_of
+from liftbridge_broker.wire.peer.messages import PeerHeader
 
 WATCHES: Final = 4
 """Wake-ups within a reportable silence, so that a stalled loop shows as a gap."""

@@ -12,9 +12,9 @@ from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.replicas.following import Following
-from liftbridge_broker.storage.batch_reader import ScrubReader
-from liftbridge_broker.storage.log import PartitionLog
-from liftbridge_broker.storage.types import READ_BLOCK_BYTES
+from liftbridge_broker.storage.log.batch_reader import ScrubReader
+from liftbridge_broker.storage.log.partition_log import PartitionLog
+from liftbridge_broker.storage.log.types import READ_BLOCK_BYTES
 
 PAUSE_NS: Final = 1_000 * MILLISECOND_NS
 """Time between the read error and the first read of the verification."""

@@ -24,9 +24,9 @@ from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.node.reading.answers import Answers, Question, ask
 from liftbridge_broker.node.reading.cursors import CursorTables
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.storage.retention import CursorFound, CursorUnknown
-from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_bodies import CursorReply, CursorRequest
+from liftbridge_broker.storage.cleaning.retention import CursorFound, CursorUnknown
+from liftbridge_broker.wire.peer.bodies import CursorReply, CursorRequest
+from liftbridge_broker.wire.peer.messages import PeerHeader
 
 WAIT_NS: Final = 2_000 * MILLISECOND_NS
 """Time after which a round of retention stops waiting for an answer."""

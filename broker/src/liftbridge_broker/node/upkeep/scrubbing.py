@@ -15,8 +15,8 @@ from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import Partition
-from liftbridge_broker.storage.batch_reader import ScrubReader
-from liftbridge_broker.storage.types import READ_BLOCK_BYTES
+from liftbridge_broker.storage.log.batch_reader import ScrubReader
+from liftbridge_broker.storage.log.types import READ_BLOCK_BYTES
 
 STEP_BYTES: Final = READ_BLOCK_BYTES
 """Bytes per read: verified in a tenth of a millisecond, so that the loop does not stall."""

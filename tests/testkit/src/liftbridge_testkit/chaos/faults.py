@@ -14,7 +14,7 @@ import grpc
 
 from liftbridge_broker.logformat.batch import COVERED_START, HEADER_SIZE
 from liftbridge_broker.model.subjects import internal_subject
-from liftbridge_broker.storage.place import QUICK
+from liftbridge_broker.storage.log.place import QUICK
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.chaos.logs import Diary
 from liftbridge_testkit.cluster import CALL_SECONDS

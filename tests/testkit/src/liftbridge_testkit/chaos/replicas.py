@@ -8,8 +8,8 @@ from liftbridge_broker.adapters.disk.offline import METADATA_NAMES, reading
 from liftbridge_broker.logformat.batch import HEADER_SIZE
 from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.model.ids import PartitionNumber, StreamId, partition_id
+from liftbridge_broker.storage.log.scan import LogFile, scan_batches
 from liftbridge_broker.storage.offline import inspect
-from liftbridge_broker.storage.scan import LogFile, scan_batches
 from liftbridge_testkit.checker import VIOLATIONS_MAX, Stored, Violation
 
 if TYPE_CHECKING:

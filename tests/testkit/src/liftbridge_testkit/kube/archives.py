@@ -26,8 +26,8 @@ from liftbridge_testkit.kube.release import signal_process
 from liftbridge_testkit.kube.rights import EXECUTORS, Rights, rights
 from liftbridge_testkit.kube.verdict import READ_TIME, read_log
 from liftbridge_testkit.repository import ROOT
-from pyspark_liftbridge.archive import log
-from pyspark_liftbridge.archive.store import Below, opened
+from pyspark_liftbridge.archive.delta_log import log
+from pyspark_liftbridge.archive.stores.store import Below, opened
 from pyspark_liftbridge.archive.table import folder_of
 from pyspark_liftbridge.archive.verify import verify
 

@@ -41,7 +41,7 @@ from liftbridge_broker.replication.leader_session import (
     LeaderSessionLimits,
 )
 from liftbridge_broker.replication.sessions import FollowerSession, SessionLimits
-from liftbridge_broker.wire.peer_fetch import records_of
+from liftbridge_broker.wire.peer.fetch import records_of
 from liftbridge_testkit.replica_brokers import Broker, require
 from liftbridge_testkit.replica_logs import Record
 

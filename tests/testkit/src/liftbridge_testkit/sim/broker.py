@@ -34,9 +34,9 @@ from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.storage.directory import Identity
-from liftbridge_broker.storage.raft_log import RaftLog
+from liftbridge_broker.storage.raft_log.log import RaftLog
 from liftbridge_broker.storage.store import StoreOptions
-from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
+from liftbridge_broker.wire.peer.keys import OPEN_KEYRING, Keyring
 from liftbridge_testkit.sim.lone import NAMESPACE, BrokerSettings
 from liftbridge_testkit.sim.program import Ports
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS

@@ -20,7 +20,7 @@ from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER, POL
 from liftbridge_broker.node.reading.subscription import StartPosition
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.wire.acks import AckPolicy
-from liftbridge_broker.wire.peer_keys import OPEN_KEYRING
+from liftbridge_broker.wire.peer.keys import OPEN_KEYRING
 from liftbridge_testkit.sim.breaking.parts import FaultPlan
 from liftbridge_testkit.sim.broker import ClusterBroker, ClusterSettings
 from liftbridge_testkit.sim.checkers.answers import AnswersAreTrue

@@ -13,9 +13,8 @@ from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.types import Heartbeat
-from liftbridge_broker.wire.peer import PeerHeader, decode, encode
-from liftbridge_broker.wire.peer_bodies import RaftBody
-from liftbridge_broker.wire.peer_frame import (
+from liftbridge_broker.wire.peer.bodies import RaftBody
+from liftbridge_broker.wire.peer.frame import (
     Piece,
     SigningKey,
     is_signed,
@@ -24,7 +23,8 @@ from liftbridge_broker.wire.peer_frame import (
     read_signed,
     signed_frame,
 )
-from liftbridge_broker.wire.peer_keys import parse_keys
+from liftbridge_broker.wire.peer.keys import parse_keys
+from liftbridge_broker.wire.peer.messages import PeerHeader, decode, encode
 from liftbridge_broker.wire.raft import encode_message
 from liftbridge_testkit.peer_messages import body_of, kinds
 

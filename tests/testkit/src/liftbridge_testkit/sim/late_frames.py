@@ -9,8 +9,8 @@ from typing import Final
 from liftbridge_broker.model.fetching import FetchBody
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.ports.transport import EVERYONE, Channel
-from liftbridge_broker.wire.peer import PeerHeader, decode
-from liftbridge_broker.wire.peer_frame import is_signed, read_open
+from liftbridge_broker.wire.peer.frame import is_signed, read_open
+from liftbridge_broker.wire.peer.messages import PeerHeader, decode
 from liftbridge_testkit.sim.cluster_atlas import broker_on
 from liftbridge_testkit.sim.world import World
 

@@ -19,8 +19,8 @@ from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.storage.directory import DataDirectory, Identity
-from liftbridge_broker.storage.raft_log import RaftLog
-from liftbridge_broker.wire.peer import PeerHeader
+from liftbridge_broker.storage.raft_log.log import RaftLog
+from liftbridge_broker.wire.peer.messages import PeerHeader
 from liftbridge_testkit.sim.program import Ports
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
 

@@ -35,16 +35,16 @@ from liftbridge_testkit.progress import say
 from liftbridge_testkit.spark_soak import checks
 from liftbridge_testkit.spark_soak.records import Publishing, counts
 from liftbridge_testkit.spark_soak.runners import Runner
-from pyspark_liftbridge.archive import log
+from pyspark_liftbridge.archive.delta_log import log
 from pyspark_liftbridge.archive.gc import AGE_MS_MIN, remove_orphans
-from pyspark_liftbridge.archive.store import Below, opened
+from pyspark_liftbridge.archive.stores.store import Below, opened
 from pyspark_liftbridge.archive.verify import verify
 from pyspark_liftbridge.session import session, stop_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark_liftbridge.archive.store import Store
+    from pyspark_liftbridge.archive.stores.store import Store
 
 STREAM: Final = "soak"
 PARTITIONS: Final = 3

@@ -13,9 +13,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from liftbridge_testkit.spark_soak.records import values
-from pyspark_liftbridge.archive import log
+from pyspark_liftbridge.archive.delta_log import log
+from pyspark_liftbridge.archive.delta_log.schema import SCHEMA
 from pyspark_liftbridge.archive.digest import Digest, digest_of
-from pyspark_liftbridge.archive.schema import SCHEMA
 from pyspark_liftbridge.plan.options import read_source
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from pyspark.sql import SparkSession
 
-    from pyspark_liftbridge.archive.store import Store
+    from pyspark_liftbridge.archive.stores.store import Store
 
 FILE_BYTES_MAX: Final = 1 << 30
 _LOG: Final = "_delta_log/"

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from liftbridge_broker.errors import ConfigError
-from liftbridge_broker.wire.peer_keys import Keyring, parse_keys
+from liftbridge_broker.wire.peer.keys import Keyring, parse_keys
 from liftbridge_operator.cluster.reconciling.ports import Served
 from liftbridge_operator.cluster.securing.peer_keys import OPEN, PeerKeys, key_id, mounted_keys
 from liftbridge_operator.cluster.securing.secret_store import SecretStore

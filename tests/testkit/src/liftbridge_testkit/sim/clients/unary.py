@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from liftbridge_broker.api.bounds import BoundsService
-from liftbridge_broker.api.call import Call, do_steps
 from liftbridge_broker.api.context import Context
+from liftbridge_broker.api.grpc.call import Call, do_steps
 from liftbridge_broker.api.metadata import MetadataService
 from liftbridge_broker.errors import LiftbridgeError, UnavailableError
 from liftbridge_broker.http2.stream import Buffer

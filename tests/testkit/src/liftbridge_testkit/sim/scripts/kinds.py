@@ -5,9 +5,9 @@ import re
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.raft.types import Append
 from liftbridge_broker.wire.metadata import decode_command
-from liftbridge_broker.wire.peer import decode
-from liftbridge_broker.wire.peer_bodies import Propose, RaftBody
-from liftbridge_broker.wire.peer_frame import is_signed, read_open, read_signed
+from liftbridge_broker.wire.peer.bodies import Propose, RaftBody
+from liftbridge_broker.wire.peer.frame import is_signed, read_open, read_signed
+from liftbridge_broker.wire.peer.messages import decode
 from liftbridge_broker.wire.raft import decode_message
 
 CHUNK = "chunk"

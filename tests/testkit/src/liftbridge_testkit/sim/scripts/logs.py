@@ -20,12 +20,12 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.partition.runs import POLICY_LEADER
 from liftbridge_broker.ports.files import Token
 from liftbridge_broker.storage.directory import CLEAN, Identity
-from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.smallfile import remove_small_file
 from liftbridge_broker.storage.start import open_store
 from liftbridge_broker.storage.store import LogStore, StoreOptions
-from liftbridge_broker.wire.peer import decode
-from liftbridge_broker.wire.peer_frame import read_open
+from liftbridge_broker.wire.peer.frame import read_open
+from liftbridge_broker.wire.peer.messages import decode
 from liftbridge_testkit.sim.clock import WALL_START_NS
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.scripts.publishing import propose, told

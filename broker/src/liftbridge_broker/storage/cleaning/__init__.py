@@ -1,0 +1,1 @@
+"""Retention and compaction: what is removed from logs, and when."""

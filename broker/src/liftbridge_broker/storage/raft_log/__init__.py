@@ -1,0 +1,1 @@
+"""The durable log of a member of the metadata group."""

@@ -1,0 +1,1 @@
+"""Messages between the brokers of a cluster, and the frames that carry them."""

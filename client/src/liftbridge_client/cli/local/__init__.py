@@ -1,0 +1,1 @@
+"""Brokers as child processes of a command: `liftbridge dev` and `liftbridge demo`."""

@@ -1,0 +1,1 @@
+"""The Delta log of a table: its actions, checkpoints and schema."""

@@ -1,0 +1,1 @@
+"""Stores of an archive's objects: a local folder, S3, GCS and Azure."""
