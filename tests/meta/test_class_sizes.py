@@ -21,7 +21,6 @@ LARGE = {
     "broker/src/liftbridge_broker/storage/flush.py StoredLog": (26, 1),
     "broker/src/liftbridge_broker/storage/log/partition_log.py PartitionLog": (25, 39),
     "broker/src/liftbridge_broker/storage/store.py LogStore": (27, 50),
-    "operator/src/liftbridge_operator/cluster/planning/observation.py Wanted": (29, 0),
     "operator/src/liftbridge_operator/model/cluster_status.py ClusterStatus": (29, 0),
 }
 

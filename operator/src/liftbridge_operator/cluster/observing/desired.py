@@ -17,6 +17,8 @@ from liftbridge_operator.cluster.observing.times import is_open, moment_ms, unkn
 from liftbridge_operator.cluster.planning import refusals
 from liftbridge_operator.cluster.planning.decision import Memory, Refused, Wait
 from liftbridge_operator.cluster.planning.observation import (
+    NO_VOLUME,
+    DesiredVolume,
     Disruption,
     Recorded,
     Replacement,
@@ -26,7 +28,7 @@ from liftbridge_operator.cluster.planning.observation import (
 from liftbridge_operator.model import names
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.model.operations import DisruptionMode, Gate, Rebalance
-from liftbridge_operator.model.storage import VolumeFate
+from liftbridge_operator.model.storage import Volume, VolumeFate
 from liftbridge_operator.model.values import size_bytes
 
 NEWER: Final = "only a newer operator knows this field"
@@ -105,7 +107,7 @@ def wanted_of(
         generation=int(metadata.get("generation") or 0),
         replicas=spec.replicas,
         revision=revision,
-        claim_bytes=0 if spec.storage.ephemeral else size_bytes(spec.storage.data.size),
+        data_volume=NO_VOLUME if spec.storage.ephemeral else volume_of(spec.storage.data),
         config_errors=(
             *refusals,
             *(f"spec.disruption.windows: no time zone {zone} is known" for zone in zones),
@@ -126,19 +128,22 @@ def wanted_of(
             Replacement(names.broker(name, one.broker), one.volume_uid, one.force)
             for one in spec.replace_brokers
         ),
-        raft_bytes=size_bytes(spec.storage.raft.size) if spec.storage.raft is not None else 0,
+        raft_volume=NO_VOLUME if spec.storage.raft is None else volume_of(spec.storage.raft),
         feature_level=spec.feature_level or 0,
         catch_up_rate=rate,
         has_own_nats=spec.nats.embedded is not None,
-        claim_class=spec.storage.data.storage_class_name or "",
-        raft_class=(spec.storage.raft.storage_class_name or "") if spec.storage.raft else "",
-        claim_attributes=spec.storage.data.volume_attributes_class_name or "",
-        raft_attributes=(spec.storage.raft.volume_attributes_class_name or "")
-        if spec.storage.raft
-        else "",
         deletes_volumes=spec.storage.retention.when_scaled is VolumeFate.DELETE,
         automatic_factor=(*automatic, CURSORS_STREAM) if is_automatic else tuple(automatic),
         causes=tuple(causes),
+    )
+
+
+def volume_of(storage: Volume) -> DesiredVolume:
+    """Return the desired volume of the specification's storage."""
+    return DesiredVolume(
+        size_bytes(storage.size),
+        storage.storage_class_name or "",
+        storage.volume_attributes_class_name or "",
     )
 
 

@@ -96,10 +96,12 @@ def wanted_set(view: View, cluster_id: str) -> CreateSet:
             shape.revision,
             shape.good_revision,
             shape.bad_revision,
-            view.wanted.claim_bytes,
+            view.wanted.data_volume.size_bytes,
         )
     replicas = 0 if view.wanted.is_suspended else max(view.wanted.replicas, kept)  # gate ADOPT
-    return CreateSet(cluster_id, replicas, view.wanted.revision, "", "", view.wanted.claim_bytes)
+    return CreateSet(
+        cluster_id, replicas, view.wanted.revision, "", "", view.wanted.data_volume.size_bytes
+    )
 
 
 def found(view: View) -> Outcome | None:

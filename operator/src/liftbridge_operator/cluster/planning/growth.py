@@ -87,8 +87,8 @@ def _has_other_size(view: View, brokers: BrokerSet) -> bool:
     """Return whether new claims would be too small, or larger than desired and than any volume."""
     wanted, data = view.wanted, view.claims.values()
     for made, asked, claims in (
-        (brokers.claim_bytes, wanted.claim_bytes, data),
-        (brokers.raft_bytes, wanted.raft_bytes, view.seen.raft_claims),
+        (brokers.claim_bytes, wanted.data_volume.size_bytes, data),
+        (brokers.raft_bytes, wanted.raft_volume.size_bytes, view.seen.raft_claims),
     ):
         if made < asked or (asked and made > max([asked, *(one.capacity_bytes for one in claims)])):
             return True

@@ -7,6 +7,7 @@ at its end. Times are milliseconds of one clock.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class StuckCause(StrEnum):
@@ -320,6 +321,24 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True)
+class DesiredVolume:
+    """Desired properties of the volumes of one purpose.
+
+    Attributes:
+        size_bytes: Size; 0 for no such volume.
+        storage_class: Storage class; empty for the default one.
+        attributes_class: VolumeAttributesClass; empty for none.
+    """
+
+    size_bytes: int
+    storage_class: str = ""
+    attributes_class: str = ""
+
+
+NO_VOLUME: Final = DesiredVolume(0)
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """Desired state of the cluster, rendered.
 
@@ -335,9 +354,8 @@ class Wanted:
         restarts: Uids of pods with a requested restart; done when the pod has another uid.
         drained: Drained brokers: they lead nothing and get no new replicas.
         automatic_factor: Streams whose replication factor follows the number of brokers.
-        raft_bytes: Size of separate volumes for metadata; 0 when there are none.
-        claim_class, raft_class: Storage classes of both; empty for the default one.
-        claim_attributes, raft_attributes: VolumeAttributesClasses of both; empty for none.
+        data_volume: Volume of each broker.
+        raft_volume: Separate volume of each broker for metadata, if there is one.
         feature_level: Lowest feature level to have in force; 0 to leave it.
         catch_up_rate: Bytes a second that each leader grants moved replicas; 0 for no limit.
         deletes_volumes: Whether volumes of scaled-in brokers are deleted.
@@ -349,7 +367,7 @@ class Wanted:
     generation: int
     replicas: int
     revision: str
-    claim_bytes: int
+    data_volume: DesiredVolume
     config_errors: tuple[str, ...] = ()
     is_paused: bool = False
     is_suspended: bool = False
@@ -364,16 +382,12 @@ class Wanted:
     restarts: tuple[str, ...] = ()
     drained: tuple[str, ...] = ()
     automatic_factor: tuple[str, ...] = ()
-    raft_bytes: int = 0
+    raft_volume: DesiredVolume = NO_VOLUME
     feature_level: int = 0
     catch_up_rate: int = 0
     deletes_volumes: bool = False
     has_own_nats: bool = False
     causes: tuple[str, ...] = ()
-    claim_class: str = ""
-    raft_class: str = ""
-    claim_attributes: str = ""
-    raft_attributes: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ whole change. While the metadata does not answer, the kinds last published remai
 """
 
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final
 
 from liftbridge_operator.cluster.planning.bootstrap import kept_count
 from liftbridge_operator.cluster.planning.decision import Plan, Step
-from liftbridge_operator.cluster.planning.observation import Claim, Pod, Replacement
+from liftbridge_operator.cluster.planning.observation import Claim, DesiredVolume, Pod, Replacement
 from liftbridge_operator.cluster.planning.view import NAMES_MAX, View, ordinal_of, voters_for
 
 STEPS_MAX: Final = 20
@@ -91,23 +91,12 @@ def make(view: View) -> Plan:
     )
 
 
-class Asked(NamedTuple):
-    """Desired properties of a volume; empty texts for the default, or for none."""
-
-    size_bytes: int
-    class_name: str
-    attributes: str
-
-
-def in_use(view: View) -> list[tuple[Claim, Asked]]:
+def in_use(view: View) -> list[tuple[Claim, DesiredVolume]]:
     """Return claims in use, with the desired properties of each."""
-    wanted = view.wanted
     kept = {claim.ordinal for claim in view.claims.values() if claim.is_retired}
-    of_data = Asked(wanted.claim_bytes, wanted.claim_class, wanted.claim_attributes)
-    of_raft = Asked(wanted.raft_bytes, wanted.raft_class, wanted.raft_attributes)
-    claims = [(claim, of_data) for claim in view.claims.values()]
-    claims += [(one, of_raft) for one in view.seen.raft_claims]
-    return [(one, asked) for one, asked in claims if one.ordinal not in kept]
+    claims = [(claim, view.wanted.data_volume) for claim in view.claims.values()]
+    claims += [(claim, view.wanted.raft_volume) for claim in view.seen.raft_claims]
+    return [(claim, volume) for claim, volume in claims if claim.ordinal not in kept]
 
 
 def resized(view: View) -> list[tuple[Claim, int]]:
@@ -117,13 +106,13 @@ def resized(view: View) -> list[tuple[Claim, int]]:
     requests the desired size, but more than its volume has, since no volume shrinks (KEP-1790).
     """
     sizes = []
-    for claim, asked in in_use(view):
+    for claim, volume in in_use(view):
         if claim.is_terminating or not claim.is_bound:
             continue
-        least = max(asked.size_bytes, claim.capacity_bytes + 1)
-        if claim.requested_bytes < asked.size_bytes:
-            sizes.append((claim, asked.size_bytes))
-        elif asked.size_bytes and claim.infeasible and claim.requested_bytes > least:
+        least = max(volume.size_bytes, claim.capacity_bytes + 1)
+        if claim.requested_bytes < volume.size_bytes:
+            sizes.append((claim, volume.size_bytes))
+        elif volume.size_bytes and claim.infeasible and claim.requested_bytes > least:
             sizes.append((claim, least))
     return sizes
 
@@ -132,17 +121,19 @@ def growing(view: View) -> list[Claim]:
     """Return claims whose volume or file system is smaller than desired."""
     return [
         one
-        for one, asked in in_use(view)
-        if 0 < one.capacity_bytes < min(one.requested_bytes, asked.size_bytes)
+        for one, volume in in_use(view)
+        if 0 < one.capacity_bytes < min(one.requested_bytes, volume.size_bytes)
     ]
 
 
 def modified(view: View) -> list[tuple[Claim, str]]:
     """Return claims whose volume lacks the desired attributes class, with that class."""
     return [
-        (claim, asked.attributes)
-        for claim, asked in in_use(view)
-        if claim.is_bound and asked.attributes and claim.attributes_in_force != asked.attributes
+        (claim, volume.attributes_class)
+        for claim, volume in in_use(view)
+        if claim.is_bound
+        and volume.attributes_class
+        and claim.attributes_in_force != volume.attributes_class
     ]
 
 
@@ -153,23 +144,26 @@ def unbound(view: View) -> list[Claim]:
     # from the rendered set is accepted as it is, since an admission rule may have changed it.
     if brokers is None or brokers.odd:
         return []
-    if (brokers.claim_bytes, brokers.raft_bytes) != (wanted.claim_bytes, wanted.raft_bytes):
+    if (brokers.claim_bytes, brokers.raft_bytes) != (
+        wanted.data_volume.size_bytes,
+        wanted.raft_volume.size_bytes,
+    ):
         return []
     return [
         one
-        for one, asked in in_use(view)
+        for one, volume in in_use(view)
         if not one.is_bound  # gate UNBOUND
         and one.created_ms <= brokers.created_ms
-        and not _is_as_asked(one, asked)
+        and not _is_as_desired(one, volume)
     ]
 
 
-def _is_as_asked(claim: Claim, asked: Asked) -> bool:
+def _is_as_desired(claim: Claim, volume: DesiredVolume) -> bool:
     """Return whether a claim matches the specification; any class matches the default one."""
     return (
-        (not asked.class_name or claim.class_name == asked.class_name)
-        and claim.attributes_class == asked.attributes
-        and claim.requested_bytes == asked.size_bytes
+        (not volume.storage_class or claim.class_name == volume.storage_class)
+        and claim.attributes_class == volume.attributes_class
+        and claim.requested_bytes == volume.size_bytes
     )
 
 

@@ -20,7 +20,7 @@ from liftbridge_operator.cluster.observing.objects import (
 )
 from liftbridge_operator.cluster.observing.reads import Reads, data_claims, unmarked_claims
 from liftbridge_operator.cluster.observing.times import moment_ms, moment_text
-from liftbridge_operator.cluster.planning.observation import Wanted
+from liftbridge_operator.cluster.planning.observation import NO_VOLUME, DesiredVolume, Wanted
 from liftbridge_operator.cluster.planning.plan import ASKED
 from liftbridge_operator.cluster.reconciling.ports import Itself, Served
 from liftbridge_operator.cluster.reconciling.reached import (
@@ -127,7 +127,7 @@ def wanted_as_is(reads: Reads, errors: tuple[str, ...]) -> Wanted:
         generation=int(metadata_of(reads.resource).get("generation") or 0),
         replicas=brokers.replicas if brokers else 0,
         revision=brokers.revision if brokers else UNREADABLE,
-        claim_bytes=brokers.claim_bytes if brokers else 0,
+        data_volume=DesiredVolume(brokers.claim_bytes) if brokers else NO_VOLUME,
         config_errors=errors,
     )
 

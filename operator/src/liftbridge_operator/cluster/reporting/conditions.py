@@ -343,14 +343,14 @@ def _of_sizes(account: Account) -> Found:
 
 def _of_kinds(account: Account) -> Found:
     """Return the state of usable volumes, which may differ from the desired ones."""
-    for claim, asked in plan.in_use(account.view):
-        kind, size = asked.class_name, asked.size_bytes
+    for claim, volume in plan.in_use(account.view):
+        kind, size = volume.storage_class, volume.size_bytes
         values = {"claim": claim.name, "class": claim.class_name, "wanted": kind}
         if kind and claim.class_name != kind:
             return "OtherClass", values
         if size and claim.requested_bytes > size:
             return "Larger", values | {"from": claim.requested_bytes, "to": size}
-        if claim.attributes_class and not asked.attributes and account.spec:
+        if claim.attributes_class and not volume.attributes_class and account.spec:
             return "OtherAttributes", values | {"class": claim.attributes_class}
     return "Bound", {}
 

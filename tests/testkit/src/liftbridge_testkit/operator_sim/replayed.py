@@ -23,7 +23,7 @@ from liftbridge_operator.cluster.observing.objects import (
     set_of,
     version_of,
 )
-from liftbridge_operator.cluster.planning.observation import Wanted
+from liftbridge_operator.cluster.planning.observation import DesiredVolume, Wanted
 from liftbridge_operator.kube.kinds import BUDGETS, CLAIMS, CLUSTERS, CONFIG_MAPS, PODS, SETS, Kind
 from liftbridge_operator.kube.port import FIELD_MANAGER, Object
 from liftbridge_operator.model import names
@@ -33,7 +33,9 @@ from liftbridge_testkit.kube.trace import Line, kind_named
 from liftbridge_testkit.operator_sim.api import Api, Resource
 from liftbridge_testkit.operator_sim.errors import ApiError
 
-_WANTED: Final = Wanted(name="c", generation=1, replicas=3, revision="r1", claim_bytes=1)
+_WANTED: Final = Wanted(
+    name="c", generation=1, replicas=3, revision="r1", data_volume=DesiredVolume(1)
+)
 _CODES: Final[Mapping[str, int]] = {
     "": 0,
     "AlreadyExistsError": 409,

@@ -10,6 +10,7 @@ from liftbridge_operator.cluster.planning.observation import (
     BrokerReport,
     BrokerSet,
     Claim,
+    DesiredVolume,
     Disruption,
     Identity,
     Member,
@@ -40,7 +41,7 @@ def healthy(count: int = 3, **wanted: Any) -> Observation:
     all_ = names(count)
     founders = tuple(Member(name, f"dir-{name}") for name in all_[:3])
     voters = all_[: 5 if count >= 5 else min(count, 3)]
-    wish = {"replicas": count, "revision": "r1", "claim_bytes": 10, **wanted}
+    wish = {"replicas": count, "revision": "r1", "data_volume": DesiredVolume(10), **wanted}
     factor = min(count, 3)
     return Observation(
         now_ms=NOW,

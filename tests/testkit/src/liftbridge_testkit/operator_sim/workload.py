@@ -2,7 +2,12 @@
 
 from dataclasses import replace
 
-from liftbridge_operator.cluster.planning.observation import Replacement, StuckCause, Wanted
+from liftbridge_operator.cluster.planning.observation import (
+    DesiredVolume,
+    Replacement,
+    StuckCause,
+    Wanted,
+)
 from liftbridge_testkit.operator_sim.brokers import Replicas
 from liftbridge_testkit.operator_sim.kube import level_of
 from liftbridge_testkit.operator_sim.stage import Stage
@@ -21,7 +26,7 @@ def begin(world: Stage) -> None:
             generation=1,
             replicas=replicas,
             revision="r1",
-            claim_bytes=GIB,
+            data_volume=DesiredVolume(GIB),
             needs_approval=rng.random() < 0.15,
             allows_unavailable=replicas <= 2 or rng.random() < 0.5,
             is_rebalanced=rng.random() < 0.3,
@@ -68,7 +73,8 @@ def change(world: Stage) -> None:
         )
         world.count("wish", "scale")
     elif choice == 7:
-        world.put_wanted(claim_bytes=wanted.claim_bytes + GIB)
+        larger = DesiredVolume(wanted.data_volume.size_bytes + GIB)
+        world.put_wanted(data_volume=larger)
         world.count("wish", "grow")
     elif choice <= 10:
         _toggle_wish(world, choice)

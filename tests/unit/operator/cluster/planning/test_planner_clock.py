@@ -15,7 +15,7 @@ from liftbridge_operator.cluster.planning import observation as observations
 from liftbridge_operator.cluster.planning import refusals
 from liftbridge_operator.cluster.planning.decide import decide
 from liftbridge_operator.cluster.planning.decision import Memory, Token
-from liftbridge_operator.cluster.planning.observation import StuckCause
+from liftbridge_operator.cluster.planning.observation import DesiredVolume, StuckCause
 from liftbridge_operator.cluster.planning.refusals import BACKOFF_MAX_MS, Refusal
 from liftbridge_operator.cluster.planning.roll import TOKEN_LEFT_MS
 from liftbridge_testkit.operator_sim.samples import (
@@ -38,7 +38,7 @@ NOW = 10 * DAYS_MS
 HEALTHY = replace(healthy(), now_ms=NOW, budget=0)
 ROLLING = with_wanted(HEALTHY, revision="r2")
 HALF_ROLLED = with_pod(ROLLING, "c-1", revision="r2", is_ready=False)
-GROWING = with_wanted(replace(HEALTHY, budget=1), claim_bytes=20)
+GROWING = with_wanted(replace(HEALTHY, budget=1), data_volume=DesiredVolume(20))
 DRAINED = with_member(
     with_broker(
         replace(healthy(4, replicas=3), now_ms=NOW, budget=0),

@@ -9,7 +9,7 @@ from liftbridge_operator.cluster.planning import actions as act
 from liftbridge_operator.cluster.planning import refusals
 from liftbridge_operator.cluster.planning.decide import decide
 from liftbridge_operator.cluster.planning.decision import Memory
-from liftbridge_operator.cluster.planning.observation import Member
+from liftbridge_operator.cluster.planning.observation import DesiredVolume, Member
 from liftbridge_operator.cluster.planning.refusals import Refusal
 from liftbridge_testkit.operator_sim.samples import (
     NOW,
@@ -21,7 +21,7 @@ from liftbridge_testkit.operator_sim.samples import (
     with_wanted,
 )
 
-GROWING = with_wanted(healthy(), claim_bytes=20)
+GROWING = with_wanted(healthy(), data_volume=DesiredVolume(20))
 NO = Refusal("VolumeCannotGrow", "the class does not support it")
 
 
@@ -128,7 +128,7 @@ def test_refusals_are_remembered_up_to_a_bound():
 
 @pytest.mark.parametrize("count", [3, 40, 400])
 def test_however_many_volumes_cannot_grow_nothing_else_is_held_up(count):
-    growing = with_wanted(healthy(count), claim_bytes=20, replicas=count)
+    growing = with_wanted(healthy(count), data_volume=DesiredVolume(20), replicas=count)
     memory = refused(*growths(growing))
     decision = decide(with_pod(growing, "c-1", is_ready=False), memory)
     assert decision.action == act.SetBudget(0)
@@ -137,7 +137,7 @@ def test_however_many_volumes_cannot_grow_nothing_else_is_held_up(count):
 
 def test_size_may_go_back_to_what_the_claims_have():
     memory = decide(GROWING, refused(*growths(GROWING))).memory
-    back = with_wanted(GROWING, claim_bytes=10, generation=2)
+    back = with_wanted(GROWING, data_volume=DesiredVolume(10), generation=2)
     decision = decide(back, memory)
     assert decision.status.is_ready
     assert decision.memory.refused == ()

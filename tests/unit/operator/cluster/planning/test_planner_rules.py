@@ -7,7 +7,12 @@ import pytest
 from liftbridge_operator.cluster.planning import actions as act
 from liftbridge_operator.cluster.planning.decide import decide
 from liftbridge_operator.cluster.planning.decision import Memory
-from liftbridge_operator.cluster.planning.observation import Claim, Recorded, Replacement
+from liftbridge_operator.cluster.planning.observation import (
+    Claim,
+    DesiredVolume,
+    Recorded,
+    Replacement,
+)
 from liftbridge_testkit.operator_sim.samples import (
     NOW,
     came_back,
@@ -101,7 +106,7 @@ def test_bound_that_nobody_wants_any_more_is_taken_away():
 
 def with_raft(**changes):
     """A cluster whose metadata have volumes of their own, of size 5."""
-    seen = with_set(with_wanted(healthy(), raft_bytes=5), raft_bytes=5)
+    seen = with_set(with_wanted(healthy(), raft_volume=DesiredVolume(5)), raft_bytes=5)
     claims = tuple(
         Claim(f"raft-{at}", at, f"raft-uid-{at}", 3, "id", 5, 5) for at in range(len(seen.claims))
     )
@@ -110,7 +115,7 @@ def with_raft(**changes):
 
 def test_volumes_for_metadata_grow_and_the_set_is_made_again():
     assert action_of(with_raft()) is None
-    seen = with_raft(raft_bytes=7)
+    seen = with_raft(raft_volume=DesiredVolume(7))
     assert action_of(seen) == act.GrowClaim("raft-0", "raft-uid-0", 3, 7)
     assert steps(seen) == [("GrowVolume", f"raft-{at}") for at in range(3)]
     grown = tuple(replace(one, requested_bytes=7) for one in seen.raft_claims)
@@ -120,12 +125,12 @@ def test_volumes_for_metadata_grow_and_the_set_is_made_again():
 
 
 def test_volume_for_metadata_of_a_broker_that_left_does_not_grow():
-    seen = with_claim(with_raft(raft_bytes=7), "c-2", is_retired=True)
+    seen = with_claim(with_raft(raft_volume=DesiredVolume(7)), "c-2", is_retired=True)
     assert ("GrowVolume", "raft-2") not in steps(seen)
 
 
 def test_attributes_that_a_volume_does_not_have_are_waited_for():
-    seen = with_wanted(healthy(), claim_attributes="fast")
+    seen = with_wanted(healthy(), data_volume=DesiredVolume(10, attributes_class="fast"))
     assert waits(passes(seen)) == {"VolumeModifying"}
     changed = replace(seen, claims=tuple(with_fast(one) for one in seen.claims))
     assert decide(changed, Memory()).status.is_ready
@@ -137,7 +142,7 @@ def with_fast(claim):
 
 def growing(**changes):
     """All claims ask for more, and one volume is not as large yet."""
-    seen = with_set(healthy(claim_bytes=20), claim_bytes=20)
+    seen = with_set(healthy(data_volume=DesiredVolume(20)), claim_bytes=20)
     grown = tuple(replace(one, requested_bytes=20, capacity_bytes=20) for one in seen.claims)
     return with_claim(replace(seen, claims=grown), "c-1", capacity_bytes=10, **changes)
 
@@ -149,14 +154,14 @@ def test_volume_that_grows_is_waited_for():
 
 
 def test_volume_that_grows_though_nobody_asks_for_it_any_more_is_not_waited_for():
-    assert decide(with_wanted(growing(), claim_bytes=10), Memory()).status.is_ready
+    assert decide(with_wanted(growing(), data_volume=DesiredVolume(10)), Memory()).status.is_ready
 
 
 @pytest.mark.parametrize(("wanted", "least"), [(15, 15), (10, 11)])
 def test_size_that_no_driver_makes_is_taken_back_as_far_as_can_be(wanted, least):
     seen = growing(infeasible="no")
     assert decide(seen, Memory()).status.stalled == "VolumeCannotGrow"
-    back = with_set(with_wanted(seen, claim_bytes=wanted), claim_bytes=wanted)
+    back = with_set(with_wanted(seen, data_volume=DesiredVolume(wanted)), claim_bytes=wanted)
     assert decide(back, Memory()).action == act.GrowClaim("c-1", "claim-c-1", 3, least)
     lowered = with_claim(back, "c-1", requested_bytes=least)
     assert decide(lowered, Memory()).action is None
@@ -213,7 +218,10 @@ STOPPED = replace(with_set(healthy(), replicas=0), pods=(), reports=(), metadata
         (healthy(), []),
         (with_wanted(healthy(), replicas=5), [("AddBroker", "c-3"), ("AddBroker", "c-4")]),
         (with_wanted(healthy(), replicas=2), [("RemoveBroker", "c-2")]),
-        (with_wanted(healthy(), claim_bytes=20), [("GrowVolume", f"c-{at}") for at in range(3)]),
+        (
+            with_wanted(healthy(), data_volume=DesiredVolume(20)),
+            [("GrowVolume", f"c-{at}") for at in range(3)],
+        ),
         (with_wanted(healthy(), is_suspended=True), [("Stop", f"c-{at}") for at in range(3)]),
         (STOPPED, [("Start", f"c-{at}") for at in range(3)]),
         (replace(STOPPED, claims=()), [("Start", f"c-{at}") for at in range(3)]),
@@ -246,7 +254,7 @@ def test_plan_lists_every_kind_of_change(seen, expected):
 def test_only_restarts_and_departures_wait_for_consent():
     asked = {
         "replicas": 2,
-        "claim_bytes": 20,
+        "data_volume": DesiredVolume(20),
         "is_suspended": True,
         "revision": "r2",
     }
@@ -256,7 +264,7 @@ def test_only_restarts_and_departures_wait_for_consent():
     }
     assert found == {
         "replicas": True,
-        "claim_bytes": False,
+        "data_volume": False,
         "is_suspended": False,
         "revision": True,
     }

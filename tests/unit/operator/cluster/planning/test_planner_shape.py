@@ -7,6 +7,7 @@ from liftbridge_operator.cluster.planning import actions as act
 from liftbridge_operator.cluster.planning.decide import decide
 from liftbridge_operator.cluster.planning.decision import Memory
 from liftbridge_operator.cluster.planning.observation import (
+    DesiredVolume,
     Member,
     MemberReport,
     Observation,
@@ -39,7 +40,7 @@ def action_of(seen):
 
 def nothing(**wanted):
     """A resource that was just created."""
-    wish = {"replicas": 3, "revision": "r1", "claim_bytes": 10, **wanted}
+    wish = {"replicas": 3, "revision": "r1", "data_volume": DesiredVolume(10), **wanted}
     return Observation(1, 1, "fresh", Wanted("c", 1, **wish))
 
 
@@ -330,12 +331,12 @@ def test_a_person_may_vouch_for_it():
 
 
 def test_claims_grow_before_any_gate():
-    seen = with_pod(healthy(claim_bytes=20, revision="r2"), "c-1", is_ready=False)
+    seen = with_pod(healthy(data_volume=DesiredVolume(20), revision="r2"), "c-1", is_ready=False)
     assert action_of(seen) == act.GrowClaim("c-0", "claim-c-0", 3, 20)
 
 
 def grown(**wanted):
-    seen = healthy(claim_bytes=20, **wanted)
+    seen = healthy(data_volume=DesiredVolume(20), **wanted)
     return replace(seen, claims=tuple(replace(one, requested_bytes=20) for one in seen.claims))
 
 
@@ -439,7 +440,7 @@ def test_nobody_says_that_a_majority_is_lost_before_everybody_was_heard():
 
 
 def test_claim_of_another_class_is_made_again_while_it_has_no_volume():
-    seen = with_wanted(healthy(), claim_class="fast")
+    seen = with_wanted(healthy(), data_volume=DesiredVolume(10, "fast"))
     seen = replace(seen, claims=tuple(replace(one, class_name="fast") for one in seen.claims))
     assert decide(seen, Memory()).status.is_ready
     bound = with_claim(seen, "c-1", class_name="fsat")

@@ -7,7 +7,7 @@ import pytest
 
 from liftbridge_operator.cluster.planning.decide import decide
 from liftbridge_operator.cluster.planning.decision import Memory
-from liftbridge_operator.cluster.planning.observation import Replacement, StuckCause
+from liftbridge_operator.cluster.planning.observation import DesiredVolume, Replacement, StuckCause
 from liftbridge_operator.cluster.reporting.account import Account, Certificates
 from liftbridge_operator.cluster.reporting.conditions import conditions
 from liftbridge_operator.model.catalogue import names
@@ -132,9 +132,11 @@ OBSERVED = {
         with_wanted(closed(healthy()), replace=(Replacement("c-2", "claim-c-2"),)),
         Memory(),
     ),
-    "larger": (with_wanted(healthy(), claim_bytes=20), Memory()),
+    "larger": (with_wanted(healthy(), data_volume=DesiredVolume(20)), Memory()),
     "resizing": (
-        with_claim(with_wanted(healthy(), claim_bytes=20), "c-1", requested_bytes=20),
+        with_claim(
+            with_wanted(healthy(), data_volume=DesiredVolume(20)), "c-1", requested_bytes=20
+        ),
         Memory(),
     ),
     "foreign": (with_claim(healthy(), "c-1", cluster_id="other"), Memory()),
@@ -148,12 +150,18 @@ OBSERVED = {
     ),
     "too large": (
         with_claim(
-            with_wanted(healthy(), claim_bytes=20), "c-1", requested_bytes=20, infeasible="no"
+            with_wanted(healthy(), data_volume=DesiredVolume(20)),
+            "c-1",
+            requested_bytes=20,
+            infeasible="no",
         ),
         Memory(),
     ),
-    "without its attributes": (with_wanted(healthy(), claim_attributes="fast"), Memory()),
-    "of another class": (with_wanted(healthy(), claim_class="fast"), Memory()),
+    "without its attributes": (
+        with_wanted(healthy(), data_volume=DesiredVolume(10, attributes_class="fast")),
+        Memory(),
+    ),
+    "of another class": (with_wanted(healthy(), data_volume=DesiredVolume(10, "fast")), Memory()),
 }
 
 ACCOUNTS = {
