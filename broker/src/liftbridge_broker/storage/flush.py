@@ -70,6 +70,27 @@ def _ignore(_error: CorruptionError) -> None:
     """Ignore damage: no listener is set."""
 
 
+@dataclass(slots=True)
+class CleaningState:
+    """State of the retention and compaction of one log.
+
+    Attributes:
+        is_compacting: Whether the log waits to be compacted or is being compacted.
+        map_start: Start of the next pass that collects keys; 0 after a pass that held them all.
+        tombstones_until: Offset up to which the last pass was allowed to drop tombstones.
+        compacted_bytes: Size of the log after the last pass.
+        awaits_cursor: Whether the cursor that holds retention back is being looked up.
+        unknown_cursor: Reason why retention last waited for an unknown cursor; empty if known.
+    """
+
+    is_compacting: bool = False
+    map_start: Offset = _NOTHING
+    tombstones_until: Offset = _NOTHING
+    compacted_bytes: int = 0
+    awaits_cursor: bool = False
+    unknown_cursor: str = ""
+
+
 @dataclass(slots=True, eq=False)
 class StoredLog:
     """A log and its flush state; one for each open partition.
@@ -97,13 +118,8 @@ class StoredLog:
         snapshot_source: Returns the state of idempotent publishers to save, if there is any.
         counted_bytes: Size of the log when it last joined a flight.
         append_count: Appends since it started to wait.
-        is_compacting: Whether it waits to be compacted or is being compacted.
         cut_count: Number of truncations and restarts of the log.
-        tombstones_until: Offset up to which the last pass was allowed to drop tombstones.
-        compacted_bytes: Size of the log after the last pass.
-        awaits_cursor: Whether the cursor that holds retention back is being looked up.
-        unknown_cursor: Reason why retention last waited for an unknown cursor; empty if known.
-        map_start: Start of the next pass that collects keys; 0 after a pass that held them all.
+        cleaning: State of its retention and compaction.
     """
 
     partition_id: PartitionId
@@ -125,13 +141,8 @@ class StoredLog:
     snapshot_source: Callable[[], bytes] | None = None
     counted_bytes: int = 0
     append_count: int = 0
-    is_compacting: bool = False
     cut_count: int = 0
-    tombstones_until: Offset = _NOTHING
-    compacted_bytes: int = 0
-    map_start: Offset = _NOTHING
-    awaits_cursor: bool = False
-    unknown_cursor: str = ""
+    cleaning: CleaningState = field(default_factory=CleaningState)
 
     def tell(self, journal: Journal) -> None:
         """Pass the current state of the log to the journal."""

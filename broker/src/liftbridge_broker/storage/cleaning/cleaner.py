@@ -193,13 +193,13 @@ class Cleaner:
 
     def _look_up(self, stored: StoredLog, now: Instant, age_ns: int | None) -> None:
         """Apply retention once the position of its cursor is known."""
-        if stored.awaits_cursor:
+        if stored.cleaning.awaits_cursor:
             return
-        stored.awaits_cursor = True
+        stored.cleaning.awaits_cursor = True
         name = stored.options.retention_cursor
 
         def found(cursor: Offset | CursorUnknown, now: Instant) -> None:
-            stored.awaits_cursor = False
+            stored.cleaning.awaits_cursor = False
             is_due = stored.is_leader and not stored.is_closed
             if is_due and stored.options.retention_cursor == name:
                 self._guarded(lambda: self._trim_below(stored, cursor, now, age_ns), now)
@@ -225,9 +225,9 @@ class Cleaner:
         )
         wanted = _log_start(stored, age_ns, max(held, within))
         told = {"cursor": options.retention_cursor, "bytes": log.size_bytes}
-        if unknown and unknown != stored.unknown_cursor:
+        if unknown and unknown != stored.cleaning.unknown_cursor:
             self._teller.tell_of(stored, "retention_waits", reason=unknown, **told)
-        stored.unknown_cursor = unknown
+        stored.cleaning.unknown_cursor = unknown
         if wanted > held:
             limit = options.retention_cursor_bytes_max
             told |= {"limit_bytes": limit, "log_start_offset": wanted}

@@ -89,8 +89,8 @@ class Compactions:
             now: Current time.
             age_ns: Unix time for the age of tombstones; `None` while none is old.
         """
-        if not stored.is_compacting and _is_worthwhile(stored):
-            stored.is_compacting = True
+        if not stored.cleaning.is_compacting and _is_worthwhile(stored):
+            stored.cleaning.is_compacting = True
             self._waiting.append((stored, age_ns))
             self._begin_next(now)
 
@@ -174,10 +174,10 @@ class Compactions:
             is_complete = result.map_end >= job.until
             if is_complete and not job.map_start:
                 stored.log.compacted_offset = job.segments[job.sealed_count - 1].end
-                stored.tombstones_until = job.tombstones_until
+                stored.cleaning.tombstones_until = job.tombstones_until
                 self.on_compacted(stored.partition_id)
-            stored.map_start = Offset(0) if is_complete else result.map_end
-            stored.compacted_bytes = stored.log.size_bytes
+            stored.cleaning.map_start = Offset(0) if is_complete else result.map_end
+            stored.cleaning.compacted_bytes = stored.log.size_bytes
             self._teller.tell_of(
                 stored,
                 "log_compacted",
@@ -239,7 +239,7 @@ class Compactions:
 
     def _end(self, now: Instant) -> None:
         assert self._work is not None
-        self._work.stored.is_compacting = False
+        self._work.stored.cleaning.is_compacting = False
         self._work = None
         self._begin_next(now)
 
@@ -267,11 +267,11 @@ def _is_worthwhile(stored: StoredLog) -> bool:
     if not sealed or stored.damage.is_known:
         return False
     size = stored.log.size_bytes
-    is_new = sealed[-1].end > stored.log.compacted_offset or stored.map_start > 0
+    is_new = sealed[-1].end > stored.log.compacted_offset or stored.cleaning.map_start > 0
     if stored.options.tombstone_retention_ms:
         # Replicas were compacted since: tombstones that no longer hide records may be dropped.
-        is_new = is_new or _tombstones_until(stored.log) > stored.tombstones_until
-    return is_new or (size - stored.compacted_bytes) * _WORTHWHILE_PART >= size
+        is_new = is_new or _tombstones_until(stored.log) > stored.cleaning.tombstones_until
+    return is_new or (size - stored.cleaning.compacted_bytes) * _WORTHWHILE_PART >= size
 
 
 def _tombstones_until(log: PartitionLog) -> Offset:
@@ -289,7 +289,7 @@ def _job_of(stored: StoredLog, age_ns: int | None) -> CompactionJob:
         segments=tuple(SegmentRef(info.base, info.end, info.bytes) for info in infos),
         sealed_count=len(_sealed(stored)),
         until=_bound(stored),
-        map_start=stored.map_start,
+        map_start=stored.cleaning.map_start,
         segment_bytes_max=options.segment_bytes_max,
         tombstones_before_ns=age_ns - keeps_ns if keeps_ns and age_ns is not None else 0,
         tombstones_until=_tombstones_until(stored.log),
