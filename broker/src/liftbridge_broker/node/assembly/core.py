@@ -81,6 +81,19 @@ class _Tokens:
         return self._last
 
 
+@dataclass(slots=True)
+class Elections:
+    """Counts of elections since the start.
+
+    Attributes:
+        metadata: Changes and losses of the leader of the metadata group.
+        partitions: New leader epochs of partitions in the applied metadata.
+    """
+
+    metadata: int = 0
+    partitions: int = 0
+
+
 def _nobody_waits() -> None:
     """No-op: no caller waits for the search."""
 
@@ -145,8 +158,7 @@ class Core:
         is_open: Whether `open` was called.
         was_retired: Whether the directory left its cluster and has joined no other yet: a cluster
             must admit it.
-        leader_changes: Number of changes or losses of the leader of the metadata group.
-        elections: Number of new leader epochs in the applied metadata.
+        elections: Counts of elections.
     """
 
     options: CoreOptions
@@ -170,8 +182,7 @@ class Core:
     search: Search | None = None
     is_open: bool = False
     was_retired: bool = False
-    leader_changes: int = 0
-    elections: int = 0
+    elections: Elections = field(default_factory=Elections)
     _link: PeerLink = field(init=False)
     _new_token: _Tokens = field(default_factory=_Tokens)
     _cluster_id: str = ""
@@ -374,7 +385,9 @@ class Core:
         self.on_change(Change.APPLIED)
         node = self.node
         node.on_change(records)
-        self.elections += log_partition_changes(self.observer, node.broker, node.state, records)
+        self.elections.partitions += log_partition_changes(
+            self.observer, node.broker, node.state, records
+        )
         self._end_displaced()
 
     def _on_restored(self) -> None:
@@ -390,7 +403,7 @@ class Core:
     def _on_leader(self, event: LeaderChanged) -> None:
         fields = {"leader": event.leader or "", "term": event.term, "is_self": event.is_self}
         self.observer.transition("metadata_leader_changed", fields)
-        self.leader_changes += 1
+        self.elections.metadata += 1
         self.on_change(Change.LEADER)
         self.node.on_leader(event)
         if event.is_self and not self.node.state.cluster_id:
