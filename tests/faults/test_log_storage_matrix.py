@@ -13,6 +13,7 @@ import pytest
 
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.model.ids import Offset, PartitionId
+from liftbridge_broker.storage.log import lookup
 from liftbridge_broker.storage.log.types import LogLimits
 from liftbridge_testkit.batches import Batches, frames_of
 from liftbridge_testkit.log_bench import (
@@ -122,7 +123,7 @@ class Cell:
         assert found == {o: v for o, v in self.values.items() if o in found}
         assert len(found) >= end
         for timestamp in range(end):
-            assert log.offset_for_timestamp(timestamp) == timestamp
+            assert lookup.offset_for_timestamp(log, timestamp) == timestamp
             assert frames_of(log.reader(Offset(timestamp)).read(1, end).slices)[0].offset == (
                 timestamp
             )

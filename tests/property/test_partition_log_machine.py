@@ -23,6 +23,7 @@ from liftbridge_broker.logformat.frames import Frame, iter_frames
 from liftbridge_broker.logformat.index_blocks import RELATIVE_MAX
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
 from liftbridge_broker.ports.files import Token
+from liftbridge_broker.storage.log import lookup
 from liftbridge_broker.storage.log.batch_reader import BatchReader
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.log.reader import LogReader
@@ -387,10 +388,12 @@ class PartitionLogMachine(RuleBasedStateMachine):
         live = self.expected(0, self.end)
         later = [offset for offset, record in live if record.timestamp >= timestamp]
         before = [offset for offset, record in live if record.timestamp <= timestamp]
-        assert self.log.offset_for_timestamp(timestamp) == (later[0] if later else self.end)
-        assert self.log.last_offset_at_or_before(timestamp) == (before[-1] if before else None)
-        assert self.log.first_timestamp() == (live[0][1].timestamp if live else None)
-        assert self.log.last_timestamp() == (live[-1][1].timestamp if live else None)
+        assert lookup.offset_for_timestamp(self.log, timestamp) == (later[0] if later else self.end)
+        assert lookup.last_offset_at_or_before(self.log, timestamp) == (
+            before[-1] if before else None
+        )
+        assert lookup.first_timestamp(self.log) == (live[0][1].timestamp if live else None)
+        assert lookup.last_timestamp(self.log) == (live[-1][1].timestamp if live else None)
 
     @invariant()
     def agrees_with_the_model(self) -> None:

@@ -23,6 +23,7 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.node.partition.sealing import BATCH_BYTES_MAX
+from liftbridge_broker.storage.log import lookup
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.node_world import SECOND_NS, START_WALL_NS, NodeWorld, at_offset
 
@@ -250,7 +251,7 @@ def test_restore_puts_records_where_they_were_with_their_times(world: NodeWorld)
     assert reading.offsets == [7, 8]
     assert [frame.timestamp for frame in reading.frames] == times
     assert batch_ranges(partition) == [(0, 6, 0), (7, 8, 2)]
-    assert partition.log.offset_for_timestamp(times[1]) == 8
+    assert lookup.offset_for_timestamp(partition.log, times[1]) == 8
 
 
 def test_restore_of_a_compacted_log_keeps_gaps_and_subjects(world: NodeWorld) -> None:

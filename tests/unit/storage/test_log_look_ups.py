@@ -5,6 +5,7 @@ import pytest
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.logformat.batch import walk_verified
 from liftbridge_broker.model.ids import Offset, PartitionId
+from liftbridge_broker.storage.log import lookup
 from liftbridge_broker.storage.log.reverse import ReverseReader
 from liftbridge_broker.storage.log.types import LogLimits, ReadResult
 from liftbridge_testkit.batches import Batches, offsets_of
@@ -143,8 +144,8 @@ def test_first_record_of_a_time_and_last_record_before_it() -> None:
     for timestamp in range(-5, 105):
         later = [n for n in range(40) if 10 * (n // 4) >= timestamp]
         before = [n for n in range(40) if 10 * (n // 4) <= timestamp]
-        assert bench.log.offset_for_timestamp(timestamp) == (later[0] if later else 40)
-        found = bench.log.last_offset_at_or_before(timestamp)
+        assert lookup.offset_for_timestamp(bench.log, timestamp) == (later[0] if later else 40)
+        found = lookup.last_offset_at_or_before(bench.log, timestamp)
         assert found == (before[-1] if before else None)
 
 
@@ -154,10 +155,10 @@ def test_times_between_two_segments_belong_to_the_later_one() -> None:
     bench.log.roll()
     bench.append(b"b", timestamp=30)
     bench.log.roll()
-    assert bench.log.offset_for_timestamp(20) == 1
-    assert bench.log.offset_for_timestamp(10) == 0
-    assert bench.log.offset_for_timestamp(31) == 2
-    assert bench.log.last_offset_at_or_before(20) == 0
+    assert lookup.offset_for_timestamp(bench.log, 20) == 1
+    assert lookup.offset_for_timestamp(bench.log, 10) == 0
+    assert lookup.offset_for_timestamp(bench.log, 31) == 2
+    assert lookup.last_offset_at_or_before(bench.log, 20) == 0
 
 
 def test_times_that_fell_are_found_by_the_first_record_that_reaches_them() -> None:
@@ -167,7 +168,7 @@ def test_times_that_fell_are_found_by_the_first_record_that_reaches_them() -> No
         bench.append(b"x" * 5000, timestamp=timestamp)
     for timestamp in range(100):
         later = [n for n, t in enumerate(times) if t >= timestamp]
-        assert bench.log.offset_for_timestamp(timestamp) == (later[0] if later else 6)
+        assert lookup.offset_for_timestamp(bench.log, timestamp) == (later[0] if later else 6)
 
 
 def test_times_skip_what_is_hidden_or_gone() -> None:
@@ -177,17 +178,17 @@ def test_times_skip_what_is_hidden_or_gone() -> None:
     bench.append_raw(bench.made.sparse(8, 12, {9: b"c"}, timestamp=30))
     bench.append_raw(bench.made.filler(12, 20, timestamp=40))
     log = bench.log
-    assert [log.offset_for_timestamp(t) for t in (5, 15, 25, 35)] == [0, 9, 9, 20]
-    assert [log.last_offset_at_or_before(t) for t in (5, 15, 35)] == [None, 1, 9]
-    assert (log.first_timestamp(), log.last_timestamp()) == (10, 30)
+    assert [lookup.offset_for_timestamp(log, t) for t in (5, 15, 25, 35)] == [0, 9, 9, 20]
+    assert [lookup.last_offset_at_or_before(log, t) for t in (5, 15, 35)] == [None, 1, 9]
+    assert (lookup.first_timestamp(log), lookup.last_timestamp(log)) == (10, 30)
     log.set_log_start(Offset(1))
-    assert (log.offset_for_timestamp(5), log.first_timestamp()) == (1, 10)
+    assert (lookup.offset_for_timestamp(log, 5), lookup.first_timestamp(log)) == (1, 10)
     log.set_log_start(Offset(5))
-    assert (log.offset_for_timestamp(5), log.first_timestamp()) == (9, 30)
-    assert log.last_offset_at_or_before(29) is None
+    assert (lookup.offset_for_timestamp(log, 5), lookup.first_timestamp(log)) == (9, 30)
+    assert lookup.last_offset_at_or_before(log, 29) is None
     log.set_log_start(Offset(10))
-    assert (log.offset_for_timestamp(5), log.first_timestamp()) == (20, None)
-    assert log.last_timestamp() is None
+    assert (lookup.offset_for_timestamp(log, 5), lookup.first_timestamp(log)) == (20, None)
+    assert lookup.last_timestamp(log) is None
 
 
 def test_last_record_is_found_behind_many_fillers() -> None:
@@ -195,5 +196,5 @@ def test_last_record_is_found_behind_many_fillers() -> None:
     bench.append(b"a", timestamp=10)
     for number in range(200):
         bench.append_raw(bench.made.filler(1 + number, 2 + number, timestamp=20))
-    assert bench.log.last_timestamp() == 10
-    assert bench.log.last_offset_at_or_before(50) == 0
+    assert lookup.last_timestamp(bench.log) == 10
+    assert lookup.last_offset_at_or_before(bench.log, 50) == 0

@@ -6,6 +6,7 @@ import pytest
 
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_broker.storage.log import lookup
 from liftbridge_broker.storage.log.recovery import CUT_COPIES_MAX
 from liftbridge_broker.storage.log.state import LogState
 from liftbridge_broker.storage.log.types import LogLimits, RecoveryReport
@@ -52,7 +53,7 @@ def test_only_what_is_above_the_recovery_point_is_scanned() -> None:
     assert 100 * 2000 < bench.report.scanned_bytes < size // 2
     assert bench.log.log_end_offset == 1200
     assert [info.records for info in bench.log.segments()] == [1200]
-    assert bench.log.offset_for_timestamp(700) == 700
+    assert lookup.offset_for_timestamp(bench.log, 700) == 700
     assert bench.log.largest_timestamp == 1199
 
 
@@ -87,7 +88,7 @@ def test_idle_log_is_not_scanned_after_a_kill() -> None:
     bench.files.kill()
     assert bytes_read(bench, bench.open) == 88
     bench.append(b"more", timestamp=5000)
-    assert bench.log.offset_for_timestamp(5000) == 1200
+    assert lookup.offset_for_timestamp(bench.log, 5000) == 1200
 
 
 # Indexes.
@@ -118,7 +119,7 @@ def test_index_that_is_missing_or_wrong_is_made_anew(fault: str, clean: bool) ->
     report = bench.open(clean=clean)
     assert (report.quarantined, report.rebuilt_indexes) == ((), 1)
     for number in range(40):
-        assert bench.log.offset_for_timestamp(10 * number - 5) == number
+        assert lookup.offset_for_timestamp(bench.log, 10 * number - 5) == number
     bench.stop()
     assert bench.open(clean=clean).rebuilt_indexes == 0
     assert len(bench.values()) == 40
@@ -131,7 +132,7 @@ def test_entries_damaged_before_a_good_summary_are_made_anew_when_used() -> None
     bench.stop()
     bench.files.put(index_path(0), damaged(bench.files.content(index_path(0)), 50))
     assert bench.open(clean=True).rebuilt_indexes == 0
-    assert [bench.log.offset_for_timestamp(10 * n) for n in range(40)] == list(range(40))
+    assert [lookup.offset_for_timestamp(bench.log, 10 * n) for n in range(40)] == list(range(40))
     assert len(bench.log.live_segments()[0].index) == 5
     assert [frame.offset for frame in bench.frames(7)] == list(range(7, 40))
 
@@ -150,7 +151,7 @@ def test_index_of_another_version_of_the_log_is_not_believed() -> None:
     assert bench.log.size_bytes == size
     bench.files.put(index_path(0), old)
     assert bench.open(clean=True).rebuilt_indexes == 1
-    assert bench.log.offset_for_timestamp(500) == 10
+    assert lookup.offset_for_timestamp(bench.log, 500) == 10
     assert bench.log.largest_timestamp == 1009
 
 
@@ -178,7 +179,7 @@ def test_place_to_resume_at_that_does_not_fit_the_log_is_not_used() -> None:
         assert (report.quarantined, report.cut_offset) == ((), None)
         assert other.log.log_end_offset == end
         assert len(other.values()) == 1201
-        assert other.log.offset_for_timestamp(900) == 905
+        assert lookup.offset_for_timestamp(other.log, 900) == 905
 
 
 def test_power_cut_brings_back_no_index_entries_of_records_that_were_cut() -> None:
@@ -194,8 +195,8 @@ def test_power_cut_brings_back_no_index_entries_of_records_that_were_cut() -> No
     bench.sync()
     bench.files.crash(None)
     bench.open()
-    assert bench.log.offset_for_timestamp(1015) == 5
-    assert bench.log.offset_for_timestamp(5014) == 19
+    assert lookup.offset_for_timestamp(bench.log, 1015) == 5
+    assert lookup.offset_for_timestamp(bench.log, 5014) == 19
 
 
 # Left-overs.

@@ -5,6 +5,7 @@ import pytest
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.logformat.batch import HEADER_SIZE, seal, walk_verified
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_broker.storage.log import lookup
 from liftbridge_broker.storage.log.types import LogLimits
 from liftbridge_testkit.batches import PARTITION
 from liftbridge_testkit.log_bench import (
@@ -56,14 +57,14 @@ def test_what_is_before_the_cut_stays(end: int, restart: str) -> None:
     assert sum(info.records for info in bench.log.segments()) == end
     times = [frame.timestamp for frame in frames[:end]]
     assert bench.log.largest_timestamp == max(times, default=-(1 << 63))
-    assert bench.log.last_timestamp() == (times[-1] if times else None)
+    assert lookup.last_timestamp(bench.log) == (times[-1] if times else None)
     for info in bench.log.segments():
         data = bench.files.content(info.path) if info.bytes else b""
         headers = [header for _, header in walk_verified(data, 0, len(data))]
         assert sum(header.size for header in headers) == info.bytes
     bench.append(b"next", epoch=50, timestamp=999)
     assert bench.frames()[-1].value == b"next"
-    assert bench.log.offset_for_timestamp(900) == end
+    assert lookup.offset_for_timestamp(bench.log, 900) == end
 
 
 def test_cut_forgets_epochs_also_when_no_record_goes() -> None:
@@ -137,7 +138,7 @@ def test_cut_reads_little_of_a_large_segment() -> None:
     bench.log.truncate(Offset(1990))
     assert bench.log.segments()[0].records == 1990
     assert bench.log.largest_timestamp == 1989
-    assert bench.log.offset_for_timestamp(1980) == 1980
+    assert lookup.offset_for_timestamp(bench.log, 1980) == 1980
 
 
 def test_times_that_fell_are_counted_right_after_a_cut() -> None:
@@ -171,7 +172,7 @@ def test_times_that_fell_inside_of_a_batch_are_counted_right_after_a_cut(before:
     bench.log.truncate(Offset(before + 1))
     assert bench.log.largest_timestamp == 50
     bench.append(b"y", timestamp=60)
-    assert bench.log.offset_for_timestamp(60) == before + 1
+    assert lookup.offset_for_timestamp(bench.log, 60) == before + 1
 
 
 def test_index_of_what_was_cut_is_gone_from_its_file() -> None:

@@ -5,6 +5,7 @@ import pytest
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.logformat.index_blocks import RELATIVE_MAX
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
+from liftbridge_broker.storage.log import lookup
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.log.rewrite import write_index_file
 from liftbridge_broker.storage.log.types import EMPTY_STATE, NO_TIMESTAMP, LogLimits, RecoveryReport
@@ -29,7 +30,7 @@ def test_new_log_is_empty_and_has_no_files() -> None:
     assert bench.report == RecoveryReport()
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, 0, 0)
     assert (log.size_bytes, log.segment_count, log.largest_timestamp) == (0, 1, NO_TIMESTAMP)
-    assert (log.first_timestamp(), log.last_timestamp()) == (None, None)
+    assert (lookup.first_timestamp(log), lookup.last_timestamp(log)) == (None, None)
     assert log.state == EMPTY_STATE
     assert bench.paths() == []
     assert bench.frames() == []
@@ -228,7 +229,7 @@ def test_index_that_cannot_be_written_costs_only_a_rebuild() -> None:
     report = bench.open(clean=True)
     assert report.quarantined == ()
     assert report.rebuilt_indexes > 20
-    assert bench.log.offset_for_timestamp(300) == 301
+    assert lookup.offset_for_timestamp(bench.log, 300) == 301
 
 
 def test_block_of_index_that_failed_leaves_look_ups_right() -> None:
@@ -239,7 +240,9 @@ def test_block_of_index_that_failed_leaves_look_ups_right() -> None:
     assert bench.log.index_failures == 1
     bench.stop()
     bench.open(clean=True)
-    assert [bench.log.offset_for_timestamp(n) for n in range(0, 700, 50)] == list(range(0, 700, 50))
+    assert [lookup.offset_for_timestamp(bench.log, n) for n in range(0, 700, 50)] == list(
+        range(0, 700, 50)
+    )
 
 
 def test_blocks_of_index_are_written_while_the_log_grows() -> None:
@@ -579,7 +582,7 @@ def test_index_of_an_idle_segment_is_read_again() -> None:
     bench.sync()
     bench.log.close_idle()
     bench.files.fail(Fault("read", index_path(0), count=1))
-    assert [bench.log.offset_for_timestamp(n) for n in range(40)] == list(range(40))
+    assert [lookup.offset_for_timestamp(bench.log, n) for n in range(40)] == list(range(40))
 
 
 def test_segment_is_found_by_any_offset_of_its_range() -> None:

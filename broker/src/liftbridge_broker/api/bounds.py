@@ -19,6 +19,7 @@ from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.reading.answers import Question, check_still
 from liftbridge_broker.node.scheduling.steps import STEP, in_steps
+from liftbridge_broker.storage.log import lookup
 from liftbridge_broker.wire.listed import mapping, with_lists
 from liftbridge_proto.ext.v1 import data_pb2
 
@@ -335,7 +336,7 @@ def _fill_bounds(
         target.epochs.add(leader_epoch=epoch, start_offset=start)
     if timestamp is not None:
         # An uncommitted record may still be replaced.
-        found = log.offset_for_timestamp(timestamp)
+        found = lookup.offset_for_timestamp(log, timestamp)
         target.timestamp_offset = min(found, log.high_watermark)  # guard A.time
-    target.first_timestamp = log.first_timestamp() or 0
-    target.last_timestamp = log.last_timestamp() or 0
+    target.first_timestamp = lookup.first_timestamp(log) or 0
+    target.last_timestamp = lookup.last_timestamp(log) or 0

@@ -25,6 +25,7 @@ from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.node.reading.answers import Question, check
 from liftbridge_broker.node.reading.client_reads import ClientReads, ReadSlot
 from liftbridge_broker.node.reading.readonly_end import ReadonlyEnd
+from liftbridge_broker.storage.log import lookup
 from liftbridge_broker.storage.log.reader import LogReader
 from liftbridge_broker.storage.log.reverse import ReverseReader
 from liftbridge_broker.storage.log.types import ReadNeed
@@ -125,7 +126,7 @@ def start_offset(partition: Partition, start: Position) -> int:
         case StartPosition.LATEST:
             offset = log.log_end_offset - 1
         case StartPosition.TIMESTAMP:
-            offset = int(log.offset_for_timestamp(start.timestamp))
+            offset = int(lookup.offset_for_timestamp(log, start.timestamp))
         case _:
             raise InvalidRequestError(f"Unknown StartPosition {start.kind}")
     return max(offset, 0)
@@ -166,7 +167,7 @@ def stop_end(partition: Partition, stop: Position) -> int | None:
                 raise EndOfStreamError("Stream is empty")
             return int(log.log_end_offset)
         case StopPosition.TIMESTAMP:
-            last = log.last_offset_at_or_before(stop.timestamp)
+            last = lookup.last_offset_at_or_before(log, stop.timestamp)
             if last is None:
                 raise InternalError(
                     "Failed to lookup offset for timestamp: no message at or before it"

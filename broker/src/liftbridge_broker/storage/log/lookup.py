@@ -16,7 +16,14 @@ from liftbridge_broker.storage.log.view import LogView
 
 
 def offset_for_timestamp(log: LogView, timestamp: int) -> Offset:
-    """See `PartitionLog.offset_for_timestamp`."""
+    """Return the first offset with a timestamp >= `timestamp`, or the log end offset.
+
+    Reads an index and about 4 KiB or one batch of the log.
+
+    Raises:
+        CorruptionError: The bytes read are damaged.
+        FilesError: A file cannot be read.
+    """
     start = log.log_start_offset
     for segment in log.live_segments():
         if segment.end_offset <= start or segment.largest_timestamp < timestamp:
@@ -33,13 +40,18 @@ def offset_for_timestamp(log: LogView, timestamp: int) -> Offset:
 
 
 def last_offset_at_or_before(log: LogView, timestamp: int) -> Offset | None:
-    """See `PartitionLog.last_offset_at_or_before`."""
+    """Return the last offset before the first record that is later than `timestamp`.
+
+    A leader writes timestamps that never decrease, so this is the last record with a timestamp <=
+    `timestamp`. `None` if the log is empty or its first record is later. Errors as for
+    `offset_for_timestamp`.
+    """
     record = last_record_before(log, offset_for_timestamp(log, timestamp + 1))
     return None if record is None else record[0]
 
 
 def first_timestamp(log: LogView) -> int | None:
-    """See `PartitionLog.first_timestamp`."""
+    """Return the timestamp of the first readable record, `None` without records."""
     start = log.log_start_offset
     for segment in log.live_segments():
         if segment.end_offset <= start or not segment.record_count:
@@ -55,7 +67,7 @@ def first_timestamp(log: LogView) -> int | None:
 
 
 def last_timestamp(log: LogView) -> int | None:
-    """See `PartitionLog.last_timestamp`."""
+    """Return the timestamp of the last record, `None` without records."""
     record = last_record_before(log, log.log_end_offset)
     return None if record is None else record[1]
 

@@ -13,7 +13,7 @@ from liftbridge_broker.logformat.index_blocks import RELATIVE_MAX
 from liftbridge_broker.model.ids import OFFSET_MAX, Offset, PartitionId
 from liftbridge_broker.model.partitions import NOT_COPIED
 from liftbridge_broker.ports.files import FileHandle, Files
-from liftbridge_broker.storage.log import lookup, rewrite
+from liftbridge_broker.storage.log import rewrite
 from liftbridge_broker.storage.log.batch_reader import BatchReader
 from liftbridge_broker.storage.log.epochs import LeaderEpochCache
 from liftbridge_broker.storage.log.reader import LogReader
@@ -349,34 +349,6 @@ class PartitionLog:
     def live_segments(self) -> tuple[Segment, ...]:
         """Return all segments, oldest first; for look-ups and readers of this package."""
         return tuple(self._segments)
-
-    def offset_for_timestamp(self, timestamp: int) -> Offset:
-        """Return the first offset with a timestamp >= `timestamp`, or the log end offset.
-
-        Blocking: reads an index and about 4 KiB or one batch of the log.
-
-        Raises:
-            CorruptionError: The bytes read are damaged.
-            FilesError: A file cannot be read.
-        """
-        return lookup.offset_for_timestamp(self, timestamp)
-
-    def last_offset_at_or_before(self, timestamp: int) -> Offset | None:
-        """Return the last offset before the first record that is later than `timestamp`.
-
-        A leader writes timestamps that never decrease, so this is the last record with a timestamp
-        <= `timestamp`. `None` if the log is empty or its first record is later. Blocking and errors
-        as for `offset_for_timestamp`.
-        """
-        return lookup.last_offset_at_or_before(self, timestamp)
-
-    def first_timestamp(self) -> int | None:
-        """Return the timestamp of the first readable record, `None` without records; blocking."""
-        return lookup.first_timestamp(self)
-
-    def last_timestamp(self) -> int | None:
-        """Return the timestamp of the last record, `None` without records; blocking."""
-        return lookup.last_timestamp(self)
 
     # Segments.
 
