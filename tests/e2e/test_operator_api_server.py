@@ -286,7 +286,7 @@ async def test_event_is_written_and_counted_up(kube, name):
         rng=Random(name),
     )
     for _ in range(2):
-        await events.tell(told, EventReason.BROKER_ADDED, {"broker": name})
+        await events.record(told, EventReason.BROKER_ADDED, {"broker": name})
     found = [
         one
         for one in (await kube.list_all(EVENTS, NAMESPACE)).items

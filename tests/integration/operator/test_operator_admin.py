@@ -8,7 +8,7 @@ import pytest
 from liftbridge_broker.controller.commands import FEATURE_LEVEL
 from liftbridge_broker.server.admin import make_admin
 from liftbridge_operator.cluster.brokers.grpc_admin import GrpcAdmin, TlsMaterial
-from liftbridge_operator.cluster.brokers.port import Consent, Refusal, Told, Verified
+from liftbridge_operator.cluster.brokers.port import Consent, ProcessReport, Refusal, Verified
 from liftbridge_operator.cluster.observing.answers import ask
 from liftbridge_operator.cluster.planning.actions import Move
 from liftbridge_operator.cluster.planning.observation import Disruption, Member, Metadata
@@ -77,7 +77,10 @@ async def test_brokers_are_founded_and_told_of_by_mutual_tls(brokers):
     admin = GrpcAdmin(lambda name: processes[name].admin_address, tls)
     try:
         told = [
-            await until(lambda name=name: admin.tell(name), lambda one: isinstance(one, Told))
+            await until(
+                lambda name=name: admin.process_report(name),
+                lambda one: isinstance(one, ProcessReport),
+            )
             for name in processes
         ]
         assert [one.report.start_id for one in told] == ["uid-c-0", "uid-c-1", "uid-c-2"]
@@ -128,7 +131,7 @@ async def restart(admin, processes, name):
 
     processes[name].terminate()
     processes[name].wait()
-    silent = await admin.tell(name)
+    silent = await admin.process_report(name)
     assert silent.is_silence
     answers = await ask(admin, list(processes), disruption(name, consent), consent.token)
     assert [one.broker for one in answers.reports] == [one for one in processes if one != name]
@@ -160,10 +163,10 @@ async def test_broker_lets_in_nobody_else(brokers, tmp_path):
         GrpcAdmin(lambda _name: address, stranger),
     ]
     try:
-        await until(lambda: ours.tell("c-0"), lambda one: isinstance(one, Told))
-        refused = [await one.tell("c-0") for one in others]
+        await until(lambda: ours.process_report("c-0"), lambda one: isinstance(one, ProcessReport))
+        refused = [await one.process_report("c-0") for one in others]
         assert [one.is_silence for one in refused] == [True] * 3
-        wrong = await ours.tell("c-1")  # another broker stands at its address
+        wrong = await ours.process_report("c-1")  # another broker stands at its address
         assert (wrong.code, wrong.is_silence) == ("FAILED_PRECONDITION", False)
     finally:
         for one in (ours, *others):
@@ -294,7 +297,7 @@ async def test_members_and_brokers_are_changed_by_the_leader_alone(group):
     )
     alive = await admin.remove_broker(leader, follower, 0)
     assert isinstance(alive, Refusal)
-    me = (await admin.tell(follower)).report
+    me = (await admin.process_report(follower)).report
     held = await admin.retire(Member(follower, me.data_dir_id))
     assert held.code == "FAILED_PRECONDITION"
 
@@ -316,7 +319,7 @@ async def test_verified_says_when_it_is_another_directory(group):
     _, admin, _ = group
     consent = await admin.check_restart(
         "b2",
-        (await admin.tell("b2")).report.start_id,
+        (await admin.process_report("b2")).report.start_id,
         accepts_unavailable=True,
         needs_full_isr=False,
     )
@@ -329,8 +332,8 @@ async def test_verified_says_when_it_is_another_directory(group):
 
 async def test_channels_of_brokers_that_left_are_closed(group):
     _, admin, leader = group
-    await asyncio.gather(*(admin.tell(f"b{one}") for one in range(1, 5)))
+    await asyncio.gather(*(admin.process_report(f"b{one}") for one in range(1, 5)))
     assert len(admin._channels) == 4
     await admin.forget([leader])
     assert list(admin._channels) == [leader]
-    assert isinstance(await admin.tell("b1"), Told)
+    assert isinstance(await admin.process_report("b1"), ProcessReport)

@@ -115,7 +115,7 @@ def test_snapshot_takes_the_place_of_the_log():
     meta = SnapshotMeta(9, 4, ALONE, 1, bytes(32))
     snapshot = Snapshot(meta, b"s")
     log.restore(snapshot)
-    assert (log.first_index, log.last_index, log.commit, log.told) == (10, 9, 9, 9)
+    assert (log.first_index, log.last_index, log.commit, log.delivered) == (10, 9, 9, 9)
     assert (log.term_at(9), log.term_at(3)) == (4, None)
     assert not log.is_durable(9)
     assert log.applicable == -1

@@ -73,9 +73,9 @@ class RaftCore:
         "_options",
         "_outbox",
         "_reads",
+        "_reported_leader",
         "_storage",
         "_timers",
-        "_told_leader",
         "dropped",
         "leader",
         "me",
@@ -107,7 +107,7 @@ class RaftCore:
         self._reads = LocalReads(options.reads_max, self._timers.election_deadline)  # a new number
         self._leading: Leader | None = None
         self._in_flight: Ready | None = None
-        self._told_leader = LeaderChange(None, self.term)
+        self._reported_leader = LeaderChange(None, self.term)
         self.dropped = [0] * len(Drop)
         if self._log.membership.latest.voters == (peer,):
             self._timers.election_deadline = now  # alone: no other peer can lead
@@ -135,9 +135,9 @@ class RaftCore:
         return self._log.last_index
 
     @property
-    def told(self) -> int:
+    def delivered(self) -> int:
         """Last index returned in `Ready.committed`."""
-        return self._log.told
+        return self._log.delivered
 
     @property
     def configuration(self) -> Configuration:
@@ -163,8 +163,8 @@ class RaftCore:
         return self._leading.transferee if self._leading is not None else None
 
     def configuration_at(self, index: int) -> Configuration:
-        """Return the configuration for a snapshot at `index`, which is at most `told`."""
-        assert index <= self._log.told
+        """Return the configuration for a snapshot at `index`, which is at most `delivered`."""
+        assert index <= self._log.delivered
         return self._log.membership.at(index)
 
     def term_at(self, index: int) -> int | None:
@@ -311,17 +311,17 @@ class RaftCore:
         reads, failed = self._reads.take(log.applicable)
         news = None
         if self._is_leader_news():
-            news = self._told_leader = LeaderChange(self.leader, self.term)
+            news = self._reported_leader = LeaderChange(self.leader, self.term)
         ready = Ready(hard_state, entries, snapshot, before, after, committed, reads, failed, news)
         if is_write_due:
             self._in_flight = ready
         return ready
 
     def _is_leader_news(self) -> bool:
-        told = self._told_leader
+        reported = self._reported_leader
         if self.leader is None:
-            return told.leader is not None
-        return told.leader != self.leader or told.term != self.term
+            return reported.leader is not None
+        return reported.leader != self.leader or reported.term != self.term
 
     def persisted(self, ready: Ready) -> None:
         """Note that hard state, entries and snapshot of `ready` are durable in `storage`."""

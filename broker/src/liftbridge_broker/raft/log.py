@@ -21,13 +21,13 @@ TAIL_BYTES_KEPT: Final = 4 * 1024 * 1024
 class Log:
     """Entries by index, and their progress.
 
-    Invariants: `told <= commit <= last_index`; `durable <= handed <= last_index`;
-    `told <= durable`; the tail holds exactly the entries from `_tail_first` on.
+    Invariants: `delivered <= commit <= last_index`; `durable <= handed <= last_index`;
+    `delivered <= durable`; the tail holds exactly the entries from `_tail_first` on.
 
     Attributes:
         last_index: Index of the last entry, durable or not.
         commit: Last index known to be committed.
-        told: Last index returned in `Ready.committed`.
+        delivered: Last index returned in `Ready.committed`.
         handed: Last index handed to the host for writing.
         durable: Last index that the host reported as durable, and that has not been truncated
             since.
@@ -42,13 +42,13 @@ class Log:
         "_tail",
         "_tail_first",
         "commit",
+        "delivered",
         "durable",
         "handed",
         "last_index",
         "membership",
         "pending_snapshot",
         "tail_bytes",
-        "told",
     )
 
     def __init__(self, storage: StableLog, hard_state: HardState) -> None:
@@ -70,7 +70,7 @@ class Log:
                 f"but {hard_state.commit} was known to be committed"
             )
         self.commit = max(hard_state.commit, meta.last_index)
-        self.told = meta.last_index
+        self.delivered = meta.last_index
         self.pending_snapshot: Snapshot | None = None
         self._is_snapshot_handed = False
         self.membership = Membership(meta.last_index, meta.configuration)
@@ -197,7 +197,7 @@ class Log:
         self._tail.clear()
         self.tail_bytes = 0
         self._tail_first = meta.last_index + 1
-        self.last_index = self.commit = self.told = meta.last_index
+        self.last_index = self.commit = self.delivered = meta.last_index
         self.handed = self.durable = meta.last_index
         self.membership.reset(meta.last_index, meta.configuration)
 
@@ -233,7 +233,7 @@ class Log:
 
     def has_committed(self) -> bool:
         """Return whether `take_committed` has entries."""
-        return self.told < min(self.commit, self.durable)
+        return self.delivered < min(self.commit, self.durable)
 
     @property
     def applicable(self) -> int:
@@ -241,16 +241,16 @@ class Log:
 
         A snapshot replaces the state only when it is durable.
         """
-        return self.told if self.pending_snapshot is None else -1
+        return self.delivered if self.pending_snapshot is None else -1
 
     def take_committed(self, bytes_max: int) -> tuple[Entry, ...]:
         """Return the next entries that are committed and durable."""
         high = min(self.commit, self.durable)  # guard R.told_durable
-        if self.told >= high:
+        if self.delivered >= high:
             return ()
-        entries = self.entries(self.told + 1, high + 1, bytes_max, high - self.told)
-        self.told = entries[-1].entry_index
-        self._trim(self.told)
+        entries = self.entries(self.delivered + 1, high + 1, bytes_max, high - self.delivered)
+        self.delivered = entries[-1].entry_index
+        self._trim(self.delivered)
         return entries
 
     def _trim(self, index: int) -> None:

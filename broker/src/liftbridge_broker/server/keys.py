@@ -22,7 +22,7 @@ def read_keyring(path: str) -> Keyring:
     return parse_keys(read_secret(path, _SETTING), path)
 
 
-def tell_keys(keys: Keyring, observer: Observer) -> None:
+def log_keys(keys: Keyring, observer: Observer) -> None:
     """Log the keys in force, and warn while unsigned frames are accepted."""
     if keys.first_key is not None:
         observer.transition("cluster_keys_read", {"keys": list(keys.key_ids)})
@@ -39,4 +39,4 @@ def renew_keys(path: str, sessions: PeerSessions, observer: Observer) -> None:
         return
     if keys != sessions.keys:
         sessions.set_keys(keys)
-        tell_keys(keys, observer)
+        log_keys(keys, observer)

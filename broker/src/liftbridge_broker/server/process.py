@@ -52,7 +52,7 @@ from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.server.admin_port import AdminPort
 from liftbridge_broker.server.client_ports import ClientPorts
 from liftbridge_broker.server.core import make_core, scrub
-from liftbridge_broker.server.keys import read_keyring, renew_keys, tell_keys
+from liftbridge_broker.server.keys import log_keys, read_keyring, renew_keys
 from liftbridge_broker.server.limits import raise_open_files, require_open_files
 from liftbridge_broker.server.metrics import BrokerMetrics, StartingMetrics
 from liftbridge_broker.server.readiness import awaited, hindrances
@@ -273,7 +273,7 @@ class Broker:
             runner=self._compactor.submit,
             keys=read_keyring(self.options.clustering.secret_file),
         )
-        tell_keys(self._core.keys, self.observer)
+        log_keys(self._core.keys, self.observer)
         self._ports = ClientPorts(self.options, self._core, self._waiting, self.observer)
         self._core.open_store()
         require_open_files(len(self._core.store.unopened()))

@@ -9,7 +9,7 @@ from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.storage.flush import StoredLog
 from liftbridge_broker.storage.journal import Journal
 from liftbridge_broker.storage.log.state import LogState
-from liftbridge_broker.storage.telling import Teller
+from liftbridge_broker.storage.reporting import Reporter
 
 Cuts = Sequence[tuple[StoredLog, Offset]]
 
@@ -30,7 +30,7 @@ def announce_cuts(journal: Journal, cuts: Cuts) -> None:
         journal.put(stored.partition_id, state, is_strict=stored.is_strict)
 
 
-def cut_logs(journal: Journal, teller: Teller, cuts: Cuts) -> None:
+def cut_logs(journal: Journal, reporter: Reporter, cuts: Cuts) -> None:
     """Truncate logs whose truncations are durable in the journal.
 
     Raises:
@@ -40,18 +40,22 @@ def cut_logs(journal: Journal, teller: Teller, cuts: Cuts) -> None:
         removed = stored.log.log_end_offset - end
         stored.log.truncate(end)
         _settle(stored, end)
-        stored.tell(journal)
-        teller.tell_of(stored, "log_truncated", log_end_offset=end, removed_messages=removed)
+        stored.put_state(journal)
+        reporter.report_log(stored, "log_truncated", log_end_offset=end, removed_messages=removed)
 
 
 def restart_log(
-    journal: Journal, teller: Teller, stored: StoredLog, offset: Offset, flush: Callable[[], None]
+    journal: Journal,
+    reporter: Reporter,
+    stored: StoredLog,
+    offset: Offset,
+    flush: Callable[[], None],
 ) -> None:
     """Drop the whole content of a log and continue at an offset.
 
     Args:
         journal: Journal with the state of the log.
-        teller: Reports the restart.
+        reporter: Reports the restart.
         stored: The log.
         offset: New log start and end; below the current start only for a log without records.
         flush: Makes the journal durable; raises `FilesError`.
@@ -72,8 +76,8 @@ def restart_log(
     if not is_below:
         log.restart_at(offset)
     _settle(stored, offset)
-    stored.tell(journal)
-    teller.tell_of(stored, "log_truncated", log_end_offset=offset, removed_messages=removed)
+    stored.put_state(journal)
+    reporter.report_log(stored, "log_truncated", log_end_offset=offset, removed_messages=removed)
 
 
 def _settle(stored: StoredLog, end: Offset) -> None:

@@ -144,7 +144,7 @@ class StoredLog:
     cut_count: int = 0
     cleaning: CleaningState = field(default_factory=CleaningState)
 
-    def tell(self, journal: Journal) -> None:
+    def put_state(self, journal: Journal) -> None:
         """Pass the current state of the log to the journal."""
         if (
             self.policy is FsyncPolicy.COMMIT
@@ -343,7 +343,7 @@ class FlushDriver:
                 continue
             log = stored.log
             log.mark_synced(end)
-            stored.tell(self._journal)
+            stored.put_state(self._journal)
             flushed.append(Flushed(stored.partition_id, log.recovery_point))
         if flight.has_journal:
             self._journal.finish_flush()

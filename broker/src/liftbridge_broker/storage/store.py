@@ -54,8 +54,8 @@ from liftbridge_broker.storage.journal import Journal, LoadedJournal
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.opening import Opener
 from liftbridge_broker.storage.publishers import read_publishers, save_publishers
+from liftbridge_broker.storage.reporting import Reporter
 from liftbridge_broker.storage.reserve import SpaceGuard, SpaceLimits
-from liftbridge_broker.storage.telling import Teller
 from liftbridge_broker.storage.trash import TrashBin
 
 
@@ -120,7 +120,7 @@ class LogStore:
         self._journal = journal
         self._opener = Opener(files, directory, journal, loaded)
         self._options = options
-        self._teller = Teller(observer)
+        self._reporter = Reporter(observer)
         self._opened_at = now
         self._opened_wall_ns = 0
         self._space = SpaceGuard(files, RESERVE, options.space, self._on_space)
@@ -130,7 +130,7 @@ class LogStore:
         self._removals = Removals(files, new_token)
         save = partial(save_publishers, files)
         self._compactions = Compactions(
-            files, runner, self._removals, new_token, save=save, teller=self._teller
+            files, runner, self._removals, new_token, save=save, reporter=self._reporter
         )
         self._cleaner = Cleaner(
             journal,
@@ -139,7 +139,7 @@ class LogStore:
             save=save,
             to_trash=self._trash.take_segments,
             compact=self._compactions.request,
-            teller=self._teller,
+            reporter=self._reporter,
             guarded=self._guarded,
         )
         self._logs: dict[PartitionId, StoredLog] = {}
@@ -186,12 +186,12 @@ class LogStore:
         stored, report = self._opener.open(partition, name, options)
         self._logs[partition], log = stored, stored.log
         self._scanned_bytes += report.scanned_bytes
-        self._teller.tell_recovery(stored, report)
+        self._reporter.report_recovery(stored, report)
         if log.is_offline:
             for path in report.quarantined:
                 self.note_damage(partition, path, now)
             return OpenedLog(log, report.reason or "damaged: " + ", ".join(report.quarantined))
-        stored.tell(self._journal)
+        stored.put_state(self._journal)
         self._cleaner.add(stored, now)
         if self._has_begun:
             self._flush.note_journal(now)
@@ -221,7 +221,7 @@ class LogStore:
         unknown = (*self._directory.unknown, *unopened)
         self.unknown_count = len(unknown)
         for path in unknown:
-            self._teller.tell("unknown_directory_kept", path=path)
+            self._reporter.report("unknown_directory_kept", path=path)
         try:
             self._flush_journal_now(now)
         except FilesError as error:
@@ -230,7 +230,7 @@ class LogStore:
                 raise
         self.known_index = read_known_index(self._files, applied_index)  # guard Log.known_index
         self._directory.remove_clean_marker()
-        self._teller.tell(
+        self._reporter.report(
             "data_directory_opened",
             path=self._options.label,
             partitions=len(self._logs),
@@ -246,7 +246,7 @@ class LogStore:
         for stored in self._logs.values():
             stored.in_session = True
             if not stored.log.is_offline:
-                stored.tell(self._journal)
+                stored.put_state(self._journal)
         if self._journal.has_pending:
             self._flush.note_journal(now)
 
@@ -280,7 +280,7 @@ class LogStore:
                 path = self._directory.log_path(partition)
                 self.delete((partition,), now, self._opened_wall_ns)
                 self.unknown_count = max(0, self.unknown_count - 1)
-                self._teller.tell("deletion_completed", path=path)
+                self._reporter.report("deletion_completed", path=path)
 
     # Settings.
 
@@ -391,7 +391,7 @@ class LogStore:
         `done` is never called if the device fails first.
         """
         stored = self._logs[partition]
-        stored.tell(self._journal)
+        stored.put_state(self._journal)
         self._guarded(lambda: self._flush.require_journal(done, now), now)
 
     def note_copied(self, one: PartitionId, dropped: Offset, copied: Copied, now: Instant) -> None:
@@ -415,7 +415,7 @@ class LogStore:
         announce_cuts(self._journal, logs)
         self._flush_journal_now(now)
         try:
-            cut_logs(self._journal, self._teller, logs)
+            cut_logs(self._journal, self._reporter, logs)
         except FilesError as error:
             self._fail(error)
             raise
@@ -427,7 +427,7 @@ class LogStore:
         """Drop a log and continue at an offset, below its start if empty; or raise `FilesError`."""
         flush = partial(self._flush_journal_now, now)
         try:
-            restart_log(self._journal, self._teller, self._logs[partition], offset, flush)
+            restart_log(self._journal, self._reporter, self._logs[partition], offset, flush)
         except FilesError as error:
             self._met(error, now)
             raise
@@ -508,7 +508,7 @@ class LogStore:
                 save_publishers(self._files, stored)
                 stored.log.close()
                 if not stored.log.is_offline:
-                    stored.tell(self._journal)
+                    stored.put_state(self._journal)
             self._journal.flush()
             self._journal.close()
             self._directory.write_clean_marker(CleanMarker(broker_epoch, self._journal.stamp))
@@ -536,7 +536,7 @@ class LogStore:
 
     def _on_purged(self, event: FileEvent, now: Instant) -> None:
         size = self._trash.on_event(event, now)
-        self._teller.tell("trash_purged", entries=1, bytes=size)
+        self._reporter.report("trash_purged", entries=1, bytes=size)
         if self._space.is_full:
             self._trash.on_pressure()
 
@@ -548,9 +548,9 @@ class LogStore:
     def _on_space(self, free_bytes: int) -> None:
         if self._space.is_full:
             limit = self._options.space.free_bytes_min
-            self._teller.tell("disk_full", free_bytes=free_bytes, limit_bytes=limit)
+            self._reporter.report("disk_full", free_bytes=free_bytes, limit_bytes=limit)
         else:
-            self._teller.tell("disk_space_regained", free_bytes=free_bytes)
+            self._reporter.report("disk_space_regained", free_bytes=free_bytes)
 
     def _flush_journal_now(self, now: Instant) -> None:
         """Flush the journal, blocking; on a full disk release the reserve for it.
@@ -592,7 +592,7 @@ class LogStore:
         if self.failure:
             return
         self.failure = error.text
-        self._teller.tell("data_directory_offline", path=self._options.label, reason=error.text)
+        self._reporter.report("data_directory_offline", path=self._options.label, reason=error.text)
         self.on_failed(error.text)
 
 

@@ -27,7 +27,7 @@ _NAME_CHARACTERS_MAX: Final = 200
 
 
 @dataclass(slots=True)
-class _Told:
+class _Recorded:
     """An Event that was written.
 
     Attributes:
@@ -72,9 +72,9 @@ class Events:
         self._wall = wall
         self._rng = rng
         self._on_result = on_result
-        self._told: OrderedDict[tuple[str, str, str], _Told] = OrderedDict()
+        self._recorded: OrderedDict[tuple[str, str, str], _Recorded] = OrderedDict()
 
-    async def tell(
+    async def record(
         self, resource: Object, reason: EventReason, values: Mapping[str, object]
     ) -> None:
         """Write an Event of the catalogue, or count a repetition.
@@ -95,33 +95,33 @@ class Events:
             self._on_result(outcome)
 
     async def _write(self, key: tuple[str, str, str], resource: Object, kind: str) -> str:
-        told = self._told.get(key)
-        if told is not None:
-            self._told.move_to_end(key)
-            told.count += 1
-            if self._now() - told.written_s < REPEAT_S or await self._count_up(told, resource):
+        event = self._recorded.get(key)
+        if event is not None:
+            self._recorded.move_to_end(key)
+            event.count += 1
+            if self._now() - event.written_s < REPEAT_S or await self._count_up(event, resource):
                 return "repeated"
         made = await self._kube.create(self._event(key, resource, kind))
         metadata = made["metadata"]
-        self._told[key] = _Told(metadata["name"], metadata["uid"], 1, self._now())
-        while len(self._told) > REMEMBERED_MAX:
-            self._told.popitem(last=False)
+        self._recorded[key] = _Recorded(metadata["name"], metadata["uid"], 1, self._now())
+        while len(self._recorded) > REMEMBERED_MAX:
+            self._recorded.popitem(last=False)
         return "written"
 
-    async def _count_up(self, told: _Told, resource: Object) -> bool:
+    async def _count_up(self, event: _Recorded, resource: Object) -> bool:
         """Write the number of occurrences; return False when the Event has expired."""
-        series = {"count": told.count, "lastObservedTime": micro_time(self._wall())}
+        series = {"count": event.count, "lastObservedTime": micro_time(self._wall())}
         try:
             await self._kube.patch(
                 EVENTS,
                 resource["metadata"]["namespace"],
-                told.name,
+                event.name,
                 {"series": series},
-                preconditions=Preconditions(told.uid),
+                preconditions=Preconditions(event.uid),
             )
         except NotFoundError:
             return False
-        told.written_s = self._now()
+        event.written_s = self._now()
         return True
 
     def _event(self, key: tuple[str, str, str], resource: Object, kind: str) -> Object:

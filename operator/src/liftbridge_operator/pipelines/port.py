@@ -54,7 +54,7 @@ class PipelineBrokers(Protocol):
 class PipelineEvents(Protocol):
     """Writes Kubernetes Events of a resource."""
 
-    async def tell(
+    async def record(
         self, resource: Object, reason: EventReason, values: Mapping[str, object]
     ) -> None:
         """Write an Event of the catalogue, and drop it if that fails."""
@@ -64,7 +64,7 @@ class PipelineEvents(Protocol):
 class PipelineBoard(Protocol):
     """Keeps the conditions of resources, for metrics."""
 
-    def tell(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
+    def set_conditions(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
         """Keep the conditions of a resource."""
         ...
 

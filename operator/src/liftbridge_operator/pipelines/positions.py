@@ -79,7 +79,7 @@ def judge(positions: Positions, mark: Mark | None, now_s: float, interval_s: flo
     return Mark(now_s, marks, is_caught_up)
 
 
-def told(positions: Positions, before: Mapping[str, Any], now: str) -> dict[str, Any]:
+def status_of(positions: Positions, before: Mapping[str, Any], now: str) -> dict[str, Any]:
     """Build the status of positions.
 
     Args:

@@ -163,7 +163,7 @@ class PipelineReconciler:
         written = await self._say(key, body, seen)
         for name, fields in drift:
             values = {"object": name, "fields": fields}
-            await self._events.tell(written, EventReason.DRIFT_REPAIRED, values)
+            await self._events.record(written, EventReason.DRIFT_REPAIRED, values)
         await self._tell_failure(body, written, seen)
         if _is_at_rest(seen):
             return None
@@ -372,7 +372,7 @@ class PipelineReconciler:
             generation=metadata.get("generation", 1),
             now_ms=self._now_ms(),
         )
-        self._board.tell(key, status["conditions"])
+        self._board.set_conditions(key, status["conditions"])
         if is_same(status, before):
             return body
         return await self._kube.apply_status(
@@ -393,7 +393,7 @@ class PipelineReconciler:
         if not failed.ended and _has_told_failure(body):
             return  # the pods that would distinguish two failures no longer exist
         values = {"code": failed.exit_code, "detail": failed.message or "its log is empty"}
-        await self._events.tell(told, EventReason.RUN_FAILED, values)
+        await self._events.record(told, EventReason.RUN_FAILED, values)
 
 
 def _invalid(detail: str) -> Claim:

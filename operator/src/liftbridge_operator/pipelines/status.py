@@ -49,7 +49,7 @@ def status_of(
         if found is None:  # old positions stay, and the condition reports that
             status |= {key: before[key] for key in _KEPT if key in before}
         else:
-            status |= positions.told(found, before, now)
+            status |= positions.status_of(found, before, now)
     ended = last_ended(seen.runs)
     if ended is not None:
         status["lastRun"] = {

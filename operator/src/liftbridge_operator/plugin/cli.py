@@ -17,7 +17,7 @@ import click
 from liftbridge_operator.model.values import duration_ns, size_bytes
 from liftbridge_operator.plugin import bundle, commands
 from liftbridge_operator.plugin.describe import KUBECTL, Answer
-from liftbridge_operator.plugin.exits import ExitCode, PluginError, told
+from liftbridge_operator.plugin.exits import ExitCode, PluginError, exit_of
 from liftbridge_operator.plugin.port import COMMAND, REQUEST_S, Reach, Where, reach
 from liftbridge_operator.plugin.session import Session
 
@@ -375,7 +375,7 @@ def main(arguments: Sequence[str] | None = None, reach_: Reach = reach) -> int:
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
-        line, code = told(error)
+        line, code = exit_of(error)
         click.echo(f"{KUBECTL}: {line}", err=True)
         return code
     return result if isinstance(result, int) else ExitCode.DONE

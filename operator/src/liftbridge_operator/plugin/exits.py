@@ -40,7 +40,7 @@ class PluginError(Exception):
         self.code = code
 
 
-def told(error: Exception) -> tuple[str, ExitCode]:
+def exit_of(error: Exception) -> tuple[str, ExitCode]:
     """Return the one-line message for an error, and its exit code."""
     match error:
         case PluginError():

@@ -114,14 +114,14 @@ class Dispatcher:
 
     def _end(self, key: Key, began: float, result: str, again: RequeueAfter | None) -> None:
         now = self._clock.now()
-        self._told(result, now - began)
+        self._record_pass(result, now - began)
         self.queue.succeed(key, now, again)
 
     def _fail(self, key: Key, began: float, result: str) -> float:
         now = self._clock.now()
-        self._told(result, now - began)
+        self._record_pass(result, now - began)
         return self.queue.fail(key, now)
 
-    def _told(self, result: str, seconds: float) -> None:
+    def _record_pass(self, result: str, seconds: float) -> None:
         self._metrics.count("passes_total", self._label, result)
         self._metrics.observe("pass_seconds", seconds, self._label)

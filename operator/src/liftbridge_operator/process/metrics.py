@@ -144,26 +144,28 @@ class ConditionBoard:
     """
 
     def __init__(self, metrics: Metrics) -> None:
-        self._told: dict[Key, tuple[tuple[str, str, str], ...]] = {}
+        self._conditions: dict[Key, tuple[tuple[str, str, str], ...]] = {}
         metrics.read("resources", self._by_condition)
         metrics.read("cluster_condition", self._of_clusters)
 
-    def tell(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
+    def set_conditions(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
         """Keep the conditions (`type`, `status`, `reason`) of a resource."""
-        self._told[key] = tuple((one["type"], one["status"], one["reason"]) for one in conditions)
+        self._conditions[key] = tuple(
+            (one["type"], one["status"], one["reason"]) for one in conditions
+        )
 
     def forget(self, key: Key) -> None:
         """Drop a deleted resource; no-op for an unknown one."""
-        self._told.pop(key, None)
+        self._conditions.pop(key, None)
 
     def _by_condition(self) -> Iterator[Sample]:
         counts: Counted[tuple[str, ...]] = Counted()
-        for key, conditions in self._told.items():
+        for key, conditions in self._conditions.items():
             counts.update((key.kind.kind, *condition) for condition in conditions)
         yield from ((labels, float(count)) for labels, count in sorted(counts.items()))
 
     def _of_clusters(self) -> Iterator[Sample]:
-        for key, conditions in self._told.items():
+        for key, conditions in self._conditions.items():
             if key.kind == CLUSTERS:
                 yield from (((key.namespace, key.name, *one), 1.0) for one in conditions)
 

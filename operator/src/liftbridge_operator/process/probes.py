@@ -34,15 +34,15 @@ async def serve_probes(
         OSError: The address cannot be bound.
     """
 
-    def told(found: Sequence[str]) -> web.Response:
+    def answer(found: Sequence[str]) -> web.Response:
         text = "".join(f"{one}\n" for one in found) or "ok\n"
         return web.Response(text=text, status=503 if found else 200)
 
     async def on_live(_: web.Request) -> web.Response:
-        return told(live())
+        return answer(live())
 
     async def on_ready(_: web.Request) -> web.Response:
-        return told(ready())
+        return answer(ready())
 
     async def on_metrics(_: web.Request) -> web.Response:
         # On the event loop, which owns the state that is read; it takes milliseconds.

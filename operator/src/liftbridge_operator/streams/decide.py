@@ -277,7 +277,7 @@ def _is_own(resource: Resource, stream: ObservedStream) -> bool:
     The status announces the creation before the request to the brokers, when there is no stream;
     the operator may have ended between their answer and the mark.
     """
-    ready = resource.told.get(Type.READY)
+    ready = resource.conditions.get(Type.READY)
     return stream.owner == "" and ready is not None and ready.reason == Reason.CREATE_PENDING
 
 
@@ -286,7 +286,7 @@ def _keep(resource: Resource, spec: StreamSpec, seen: Seen, stream: ObservedStre
     fields = _differing(spec, stream)
     is_drift = (
         resource.observed_generation == resource.generation
-        and (ready := resource.told.get(Type.READY)) is not None
+        and (ready := resource.conditions.get(Type.READY)) is not None
         and ready.reason == Reason.RECONCILED
     )
     action: Action | None = None

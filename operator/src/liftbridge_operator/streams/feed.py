@@ -51,7 +51,7 @@ class ClusterKey(NamedTuple):
     name: str
 
 
-class Told(NamedTuple):
+class PassInputs(NamedTuple):
     """Inputs of a pass; a change of these requests another pass."""
 
     state: ClusterState
@@ -69,14 +69,14 @@ class _Watch:
         age: See `observation.Resource.age`.
         manages: Whether it changes the stream.
         since_s: When it was first seen with that stream.
-        told: Inputs of its last pass.
+        inputs: Inputs of its last pass.
     """
 
     stream: str
     age: tuple[str, str]
     manages: bool
     since_s: float
-    told: Told | None = None
+    inputs: PassInputs | None = None
 
 
 class Cluster:
@@ -128,9 +128,9 @@ class Cluster:
         """Return a stream of the last answer; None for no such stream."""
         return self.snapshot.streams.get(name) if self.snapshot is not None else None
 
-    def told(self, name: str, now_s: float) -> Told:
+    def inputs(self, name: str, now_s: float) -> PassInputs:
         """Return the present inputs of a pass over a stream."""
-        return Told(self.state, self.allowed, self.is_heard(now_s), self.stream(name))
+        return PassInputs(self.state, self.allowed, self.is_heard(now_s), self.stream(name))
 
     def older(self, key: Key) -> str:
         """Return the oldest other resource with precedence for the same stream; empty for none."""
@@ -162,7 +162,7 @@ class Cluster:
             self.leave(key)
         elif before is not None:
             since_s = before.since_s
-        self.watches[key] = _Watch(stream, age, manages, since_s, before.told if before else None)
+        self.watches[key] = _Watch(stream, age, manages, since_s, before.inputs if before else None)
         self.by_stream.setdefault(stream, set()).add(key)
 
     def leave(self, key: Key) -> set[Key]:
@@ -252,7 +252,7 @@ class StreamFeed:
                     await self._look_now(found)
         watch = found.watches.get(key)
         if watch is not None:
-            watch.told = found.told(stream, self._clock.now())
+            watch.inputs = found.inputs(stream, self._clock.now())
         return found
 
     async def leave(self, key: Key) -> tuple[Cluster, str] | None:
@@ -285,7 +285,7 @@ class StreamFeed:
                 await self._look_now(cluster)
         now = self._clock.now()
         for key, watch in cluster.watches.items():
-            if watch.told is not None and watch.told != cluster.told(watch.stream, now):
+            if watch.inputs is not None and watch.inputs != cluster.inputs(watch.stream, now):
                 self._requests.request(key)
 
     async def _look_now(self, cluster: Cluster) -> None:

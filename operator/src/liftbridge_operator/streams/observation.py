@@ -70,7 +70,7 @@ class Snapshot(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PresentCondition:
     """A condition of the present status.
 
     Attributes:
@@ -97,7 +97,7 @@ class Resource:
         unread: Parse error of the specification; empty for none.
         creation_id: Id of the stream that the status names; empty for none.
         asked: Settings that the status lists as requested of that stream, now or before.
-        told: Conditions of the status, by type.
+        conditions: Conditions of the status, by type.
     """
 
     namespace: str
@@ -114,7 +114,7 @@ class Resource:
     is_adopted: bool = False
     asked: tuple[str, ...] = ()
     observed_generation: int = -1
-    told: dict[str, Told] = field(default_factory=dict)
+    conditions: dict[str, PresentCondition] = field(default_factory=dict)
 
     @property
     def key(self) -> str:

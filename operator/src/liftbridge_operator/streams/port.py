@@ -93,7 +93,7 @@ class StreamBrokers(Protocol):
 class StreamEvents(Protocol):
     """Writes Kubernetes Events of a resource."""
 
-    async def tell(
+    async def record(
         self, resource: Object, reason: EventReason, values: Mapping[str, object]
     ) -> None:
         """Write an Event of the catalogue, and drop it if that fails.
@@ -109,7 +109,7 @@ class StreamEvents(Protocol):
 class StreamBoard(Protocol):
     """Keeps the conditions of resources, for metrics."""
 
-    def tell(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
+    def set_conditions(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
         """Keep the conditions of a resource."""
         ...
 

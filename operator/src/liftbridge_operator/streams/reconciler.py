@@ -116,7 +116,7 @@ class StreamReconciler:
             return RequeueAfter(CHANGED_SECONDS)
         body = await self._say(key, body, resource, decision, seen.stream)
         if decision.event is not None and _is_new(resource, decision):
-            await self._events.tell(body, *decision.event)
+            await self._events.record(body, *decision.event)
         if decision.action is None:
             return self._again(resource, decision)
         if isinstance(decision.action, OfStream) and self._is_old(key, cluster):
@@ -238,7 +238,7 @@ class StreamReconciler:
         if key in self._synced:
             status["lastSyncTime"] = moment_text(self._synced[key])
         status["adopted"] = self._adopted.get(key, resource.is_adopted)
-        self._board.tell(key, status["conditions"])
+        self._board.set_conditions(key, status["conditions"])
         if is_same(status, before):
             return body
         metadata = body["metadata"]
@@ -254,7 +254,7 @@ class StreamReconciler:
     def _again(self, resource: Resource, decision: Decision) -> RequeueAfter | None:
         if decision.requeue_seconds:
             return RequeueAfter(decision.requeue_seconds)
-        ready = resource.told.get(StreamConditionType.READY)
+        ready = resource.conditions.get(StreamConditionType.READY)
         if ready is None or ready.status != "True":
             return RequeueAfter(WAIT_TOLD_MS / 1_000 + 1)
         return None
@@ -302,7 +302,7 @@ class StreamReconciler:
             self._adopted[key] = isinstance(action, Mark) and action.is_adopted
         self._feed.hasten(cluster)
         if event is not None:
-            await self._events.tell(body, *event)
+            await self._events.record(body, *event)
         if isinstance(action, Delete) and resource.has_finalizer:
             await self._finalizer(body, resource, cluster, RemoveFinalizer(), None)
         return RequeueAfter(DONE_SECONDS)
@@ -380,6 +380,6 @@ def _is_new(resource: Resource, decision: Decision) -> bool:
     for kind in (StreamConditionType.DELETION_BLOCKED, StreamConditionType.READY):
         claim = decision.claims.get(kind)
         if claim is not None:
-            before = resource.told.get(kind)
+            before = resource.conditions.get(kind)
             return before is None or before.reason != claim.reason
     return False

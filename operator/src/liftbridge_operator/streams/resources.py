@@ -8,7 +8,7 @@ from liftbridge_operator.kube.port import Object
 from liftbridge_operator.model.stream import StreamSpec
 from liftbridge_operator.streams.marks import CONFIRM_DELETE, FINALIZER
 from liftbridge_operator.streams.observation import Resource
-from liftbridge_operator.streams.status import told_of
+from liftbridge_operator.streams.status import conditions_of
 
 
 def resource_of(body: Object) -> Resource:
@@ -30,7 +30,7 @@ def resource_of(body: Object) -> Resource:
         creation_id=status.get("creationId", ""),
         asked=tuple(status.get("askedSettings", ())),
         observed_generation=status.get("observedGeneration", -1),
-        told=told_of(status),
+        conditions=conditions_of(status),
         is_adopted=status.get("adopted", False),
     )
 

@@ -17,7 +17,7 @@ from liftbridge_operator.model.stream import (
     StreamStatus,
 )
 from liftbridge_operator.streams.decide import Decision
-from liftbridge_operator.streams.observation import ObservedStream, Resource, Told
+from liftbridge_operator.streams.observation import ObservedStream, PresentCondition, Resource
 from liftbridge_operator.streams.settings import asked_of, settings_of
 
 WAIT_TOLD_MS: Final = 30_000
@@ -84,7 +84,7 @@ def _condition(
     kind: StreamConditionType, claim: Claim, resource: Resource, now_ms: int
 ) -> dict[str, Any]:
     spec = _reason(kind, claim.reason)
-    before = resource.told.get(kind)
+    before = resource.conditions.get(kind)
     message = spec.text.fill(claim.values)
     since = moment_text(now_ms)
     if before is not None and before.status == spec.status:
@@ -180,10 +180,10 @@ def is_same(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
         return False
 
 
-def told_of(status: Mapping[str, Any]) -> dict[str, Told]:
+def conditions_of(status: Mapping[str, Any]) -> dict[str, PresentCondition]:
     """Return the conditions of a status, by type."""
     return {
-        condition["type"]: Told(
+        condition["type"]: PresentCondition(
             condition["status"],
             condition["reason"],
             condition["message"],

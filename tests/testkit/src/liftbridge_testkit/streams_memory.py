@@ -260,7 +260,7 @@ class SeenBoard:
     def __init__(self) -> None:
         self.reasons: dict[str, str] = {}
 
-    def tell(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
+    def set_conditions(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
         """Implement `StreamBoard.tell`."""
         ready = next(condition for condition in conditions if condition["type"] == "Ready")
         self.reasons[key.name] = ready["reason"]
@@ -280,7 +280,7 @@ class HeardEvents:
     def __init__(self) -> None:
         self.told: list[tuple[str, EventReason]] = []
 
-    async def tell(
+    async def record(
         self, resource: Object, reason: EventReason, values: Mapping[str, object]
     ) -> None:
         """Implement `StreamEvents.tell`."""

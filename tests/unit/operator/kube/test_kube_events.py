@@ -35,7 +35,7 @@ class World:
 
     async def tell(self, broker="c-0"):
         values = {"broker": broker}
-        await self.events.tell(self.cluster, EventReason.BROKER_ADDED, values)
+        await self.events.record(self.cluster, EventReason.BROKER_ADDED, values)
 
     @property
     def written(self):

@@ -10,7 +10,7 @@ from liftbridge_operator.pipelines.positions import (
     Position,
     behind,
     judge,
-    told,
+    status_of,
 )
 
 NOW = "2026-11-24T12:00:00Z"
@@ -73,14 +73,14 @@ def test_commit_is_when_the_archive_was_seen_to_come_further():
     places = [Place("orders", number) for number in range(4)]
     ends = (4, 5, 0, -1)
     found = {one: Position(0, 10, end) for one, end in zip(places, ends, strict=True)}
-    commits = [one.get("lastCommit") for one in told(found, before, NOW)["partitions"]]
+    commits = [one.get("lastCommit") for one in status_of(found, before, NOW)["partitions"]]
     assert commits == [BEFORE, NOW, NOW, None]
 
 
 def test_partitions_with_the_largest_lag_are_listed_and_the_rest_is_summed():
     count = PARTITIONS_SHOWN_MAX + 3
     found = {Place("orders", number): Position(0, 10 + number, -1) for number in range(count)}
-    status = told(found, {}, NOW)
+    status = status_of(found, {}, NOW)
     assert len(status["partitions"]) == PARTITIONS_SHOWN_MAX
     assert [one["partition"] for one in status["partitions"]][:2] == [3, 4]
     assert status["others"] == {"partitions": 3, "lag": 10 + 11 + 12}

@@ -17,7 +17,7 @@ from liftbridge_operator.kube.errors import (
 )
 from liftbridge_operator.kube.kinds import CLUSTERS
 from liftbridge_operator.plugin.cli import TRACEBACK, main, make_group
-from liftbridge_operator.plugin.exits import ExitCode, PluginError, told
+from liftbridge_operator.plugin.exits import ExitCode, PluginError, exit_of
 from liftbridge_operator.plugin.reference import reference
 from liftbridge_testkit.kube.person import PersonKube, cluster, plan, reach_of
 from liftbridge_testkit.repository import ROOT, files, relative
@@ -214,7 +214,7 @@ def test_every_error_is_one_line_and_an_exit_code(capsys, error, code, text):
     err = capsys.readouterr().err
     assert text in err
     assert err.count("\n") == 1
-    assert told(error)[1] == code
+    assert exit_of(error)[1] == code
 
 
 def test_traceback_is_there_when_it_is_asked_for(monkeypatch):

@@ -166,11 +166,11 @@ def condition(kind, status, reason):
 def test_conditions_are_counted_and_told_of_each_cluster():
     metrics = Metrics()
     board = ConditionBoard(metrics)
-    board.tell(A, [condition("Ready", "True", "Reconciled")])
-    board.tell(B, [condition("Ready", "False", "Blocked")])
+    board.set_conditions(A, [condition("Ready", "True", "Reconciled")])
+    board.set_conditions(B, [condition("Ready", "False", "Blocked")])
     for name in "xyz":
-        board.tell(Key(STREAMS, "n", name), [condition("Ready", "True", "Reconciled")])
-    board.tell(B, [condition("Ready", "True", "Reconciled")])
+        board.set_conditions(Key(STREAMS, "n", name), [condition("Ready", "True", "Reconciled")])
+    board.set_conditions(B, [condition("Ready", "True", "Reconciled")])
     board.forget(A)
     board.forget(A)
     value = metrics.registry.get_sample_value

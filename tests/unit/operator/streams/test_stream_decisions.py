@@ -17,11 +17,11 @@ from liftbridge_operator.streams.marks import CONFIRM_DELETE, holder_of, mark_of
 from liftbridge_operator.streams.observation import (
     Ask,
     ClusterState,
+    PresentCondition,
     Refused,
     Rival,
     Seen,
     SeenCluster,
-    Told,
 )
 from liftbridge_operator.streams.status import status_of
 from liftbridge_testkit.streams_memory import DEFAULTS, resource, stream
@@ -33,7 +33,7 @@ THEIRS = mark_of("shop", "other", "uid-2")
 
 
 def told(reason, status="False"):
-    return {READY: Told(status, reason, "", 1, "2026-11-21T10:00:00Z")}
+    return {READY: PresentCondition(status, reason, "", 1, "2026-11-21T10:00:00Z")}
 
 
 def cluster(**changes):
@@ -170,7 +170,7 @@ ADOPTION = {
 def test_streams_are_adopted_or_left_as_the_rules_say(case):
     spec, found, changes, wanted = ADOPTION[case]
     changes = dict(changes)
-    made = resource(spec=spec, told=changes.pop("told", {}))
+    made = resource(spec=spec, conditions=changes.pop("told", {}))
     decision = decide_stream(made, seen(found, **changes))
     if isinstance(wanted, Reason):
         assert (decision.action, decision.claims[READY].reason) == (None, wanted)
@@ -225,7 +225,7 @@ def test_what_differs_is_changed(case):
 
 
 def test_what_somebody_else_changed_is_told_as_drift():
-    made = resource(told=told("Reconciled", "True"))
+    made = resource(conditions=told("Reconciled", "True"))
     assert decide_stream(made, seen(mine(readonly=True))).action.is_drift
     newer = replace(made, generation=2)
     assert not decide_stream(newer, seen(mine(readonly=True))).action.is_drift
@@ -398,7 +398,7 @@ def test_namespaced_operator_deletes_what_is_confirmed_while_the_resource_stands
 def test_times_of_conditions_move_only_with_their_status():
     first = status_of(resource(), decide_stream(resource(), seen()), None, before={}, now_ms=0)
     assert first["conditions"][0]["lastTransitionTime"] == "1970-01-01T00:00:00Z"
-    made = resource(told=told("ClusterNotFound"))
+    made = resource(conditions=told("ClusterNotFound"))
     later_ms = moment_ms("2026-11-22T10:00:00Z")
     again = status_of(made, decide_stream(made, seen()), None, before={}, now_ms=later_ms)
     assert again["conditions"][0]["lastTransitionTime"] == "2026-11-21T10:00:00Z"
@@ -425,7 +425,7 @@ def test_status_tells_of_the_stream():
 
 
 def test_wait_is_told_after_half_a_minute():
-    made = resource(told=told("Conflict"))
+    made = resource(conditions=told("Conflict"))
     decision = decide_stream(made, seen(older="shop/other"))
     early = status_of(made, decision, None, before={}, now_ms=1_795_255_200_000 + 29_000)
     late = status_of(made, decision, None, before={}, now_ms=1_795_255_200_000 + 31_000)

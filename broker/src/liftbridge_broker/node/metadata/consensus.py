@@ -139,7 +139,7 @@ class RaftConsensus:
             # No other voter can have led since, so all durable entries are committed.
             log.mark(log.last_index)
         core = RaftCore(me, log, options, rng, now)
-        while core.told < core.commit:
+        while core.delivered < core.commit:
             assert core.ready() is not None  # they are returned as recovered, below
         recovered = recovered_metadata(log)
         log.forget_snapshot()
@@ -350,7 +350,7 @@ class RaftConsensus:
             self._take(ready)
         if self._is_mark_due and self._writing is None and self.failure is None:
             self._is_mark_due = False
-            self._try(lambda: self._log.mark(self._core.told))
+            self._try(lambda: self._log.mark(self._core.delivered))
 
     def _take(self, ready: Ready) -> None:
         self._send(ready.messages_before)

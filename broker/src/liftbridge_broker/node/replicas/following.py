@@ -94,7 +94,7 @@ class Following:
 
     # -- for its leader -----------------------------------------------------------------------
 
-    def tell_position(self) -> None:
+    def put_position(self) -> None:
         """Schedule this replica's position for the leader."""
         session = self._roles.fetching.get(self.leader)
         if session is not None and self.is_current:
@@ -131,7 +131,7 @@ class Following:
         """Send the flushed position, which the leader counts in commit mode."""
         del wall_ns
         if self.is_commit_mode:
-            self._tell()
+            self._put_position()
 
     def on_offline(self, reason: str) -> None:
         """Handle a log that cannot be used any more (F5)."""
@@ -184,7 +184,7 @@ class Following:
                 self._truncate(outcome, now)
             case RestartAt(offset, is_below_high_watermark):
                 if is_below_high_watermark:
-                    self._tell_of_loss(offset)
+                    self._report_loss(offset)
                 self.restart_at(offset, now)
             case Damaged(reason):
                 self._on_damaged(reason)
@@ -222,7 +222,7 @@ class Following:
         log.compacted_everywhere = append.compacted_offset
         if append.log_start > log.log_start_offset:
             self._context.store.raise_log_start(partition.partition_id, append.log_start, now)
-        self._tell()
+        self._put_position()
 
     def _hold_for_journal(self, now: Instant) -> None:
         """Send no position before the new leader epoch is durable."""
@@ -232,7 +232,7 @@ class Following:
         def done() -> None:
             if self.core is core and not self.partition.offline_reason:
                 self.is_held = False
-                self._tell()
+                self._put_position()
 
         self._context.store.journal_state(self.partition.partition_id, done, now)
 
@@ -240,14 +240,14 @@ class Following:
         log = self.partition.log
         removed = log.log_end_offset - truncate.end
         if truncate.is_below_high_watermark:
-            self._tell_of_loss(truncate.end)
+            self._report_loss(truncate.end)
         self._context.store.truncate([(self.partition.partition_id, truncate.end)], now)
         self.truncated_count += removed > 0
         self._roles.log_changes.cut(self.partition)
         self._end_readers()
-        self._tell()
+        self._put_position()
 
-    def _tell_of_loss(self, end: Offset) -> None:
+    def _report_loss(self, end: Offset) -> None:
         """Report the loss of records that counted as committed."""
         log = self.partition.log
         self._say(
@@ -263,7 +263,7 @@ class Following:
         self._context.store.restart(self.partition.partition_id, offset, now)
         self._roles.log_changes.cut(self.partition)
         self._end_readers()
-        self._tell()
+        self._put_position()
 
     def _end_readers(self) -> None:
         """End readers that received records now removed, so that they read the replacements."""
@@ -333,9 +333,9 @@ class Following:
         self.begin()
         self._hold_for_journal(self._context.now)
 
-    def _tell(self) -> None:
+    def _put_position(self) -> None:
         if not self.is_held:
-            self.tell_position()
+            self.put_position()
 
     def _say(self, kind: str, **fields: object) -> None:
         partition = self.partition

@@ -279,7 +279,7 @@ class Leading:
                 self._tail_offset, self._tail = None, b""
             self._roles.notify(self.partition_id)
 
-    def tell_of_loss(self) -> None:
+    def report_loss(self) -> None:
         """Report an unclean election, as its winner, with the log end (C10)."""
         partition = self.partition
         fields: dict[str, object] = {

@@ -149,7 +149,7 @@ class Replicas:
             leading.close()
             self.roles.watched.pop(partition_id, None)
             self._listening.stop(partition)
-            self._tell_leadership(partition_id, now)
+            self._announce_leadership(partition_id, now)
         following = self.following.pop(partition_id, None)
         if following is not None:
             following.is_current = False
@@ -167,9 +167,9 @@ class Replicas:
         if leading is not None:
             leading.on_compacted()
         elif following is not None and not following.is_held:
-            following.tell_position()
+            following.put_position()
 
-    def _tell_leadership(self, partition_id: PartitionId, now: Instant) -> None:
+    def _announce_leadership(self, partition_id: PartitionId, now: Instant) -> None:
         for session in self.roles.serving.values():
             session.on_leadership(partition_id, now)
         self.roles.wake(*self.roles.serving.values())
@@ -211,7 +211,7 @@ class Replicas:
             leading.on_offline(partition.offline_reason)
             return
         if state.is_recovering:
-            leading.tell_of_loss()
+            leading.report_loss()
             self._store.lower_dropped(partition_id, log.log_end_offset, now)
         self.roles.set_policy(partition, is_commit=is_commit, now=now)
         self._store.set_leader(partition_id, is_leader=True, tell=leading.on_trimmed)
@@ -230,7 +230,7 @@ class Replicas:
         leading.core.on_established()
         self._serve(leading, self._context.now)
         leading.on_state()
-        self._tell_leadership(leading.partition_id, self._context.now)
+        self._announce_leadership(leading.partition_id, self._context.now)
 
     def _serve(self, leading: Leading, now: Instant) -> None:
         """Start to accept records, if the partition is ready and has not started yet."""
@@ -239,7 +239,7 @@ class Replicas:
             partition.rise(leading)
         if leading.core.is_serving and partition.role is not Role.LEADER:
             partition.lead(leading, leading.core.leader_epoch, now, self._context.wall_ns)
-            self._tell_leadership(leading.partition_id, now)
+            self._announce_leadership(leading.partition_id, now)
         if partition.role is Role.LEADER and not self.roles.is_self_fenced(now):
             self._listening.start(partition)
 
@@ -285,7 +285,7 @@ class Replicas:
             return
         following.begin()
         if not following.is_held:
-            following.tell_position()
+            following.put_position()
 
     def _session_with(self, leader: BrokerId, now: Instant) -> FollowerSession:
         session = self.roles.fetching.get(leader)

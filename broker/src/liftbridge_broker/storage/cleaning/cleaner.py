@@ -24,7 +24,7 @@ from liftbridge_broker.storage.cleaning.retention import (
 )
 from liftbridge_broker.storage.flush import FlushDriver, StoredLog
 from liftbridge_broker.storage.journal import Journal
-from liftbridge_broker.storage.telling import Teller
+from liftbridge_broker.storage.reporting import Reporter
 
 TICKS_MAX: Final = 16
 """Maximum number of logs handled in a turn; other due logs wait for the next turn."""
@@ -99,7 +99,7 @@ class Cleaner:
         save: Callable[[StoredLog], None],
         to_trash: Callable[[StoredLog, Sequence[str], int, Instant], None],
         compact: Callable[[StoredLog, Instant, int | None], None],
-        teller: Teller,
+        reporter: Reporter,
         guarded: Callable[[Callable[[], None], Instant], None],
     ) -> None:
         """Start without logs.
@@ -111,7 +111,7 @@ class Cleaner:
             save: Saves state that would be lost with removed batches, such as publishers.
             to_trash: Moves files to the trash, with a date.
             compact: Requests compaction.
-            teller: Reports to the observer.
+            reporter: Reports to the observer.
             guarded: Runs disk work in a later turn; handles device errors.
         """
         self._journal = journal
@@ -120,7 +120,7 @@ class Cleaner:
         self._save = save
         self._to_trash = to_trash
         self._compact = compact
-        self._teller = teller
+        self._reporter = reporter
         self._guarded = guarded
         self.find_cursor: FindCursor = _find_nothing
         self.age_clock: AgeClock | None = None
@@ -158,7 +158,7 @@ class Cleaner:
             return
         self._save(stored)
         stored.log.set_log_start(offset)
-        stored.tell(self._journal)
+        stored.put_state(self._journal)
         self._flush.require_journal(lambda: self._drop_segments(stored, offset, reason, now), now)
         if stored.on_trimmed is not None:
             stored.on_trimmed()
@@ -169,7 +169,7 @@ class Cleaner:
             log.close_idle()
         if log.needs_roll(wall_ns):
             log.roll()
-            self._teller.tell_of(stored, "segment_rolled", base_offset=log.log_end_offset)
+            self._reporter.report_log(stored, "segment_rolled", base_offset=log.log_end_offset)
             return
         self._trim(stored, now, age_ns)
         if stored.options.compact_enabled:
@@ -226,16 +226,16 @@ class Cleaner:
         wanted = _log_start(stored, age_ns, max(held, within))
         told = {"cursor": options.retention_cursor, "bytes": log.size_bytes}
         if unknown and unknown != stored.cleaning.unknown_cursor:
-            self._teller.tell_of(stored, "retention_waits", reason=unknown, **told)
+            self._reporter.report_log(stored, "retention_waits", reason=unknown, **told)
         stored.cleaning.unknown_cursor = unknown
         if wanted > held:
             limit = options.retention_cursor_bytes_max
             told |= {"limit_bytes": limit, "log_start_offset": wanted}
             if cursor is CursorUnknown.UNANSWERED:
                 # It may be ahead of everything removed: no loss can be reported.
-                self._teller.tell_of(stored, "retention_cursor_ignored", **told)
+                self._reporter.report_log(stored, "retention_cursor_ignored", **told)
             else:
-                self._teller.tell_of(
+                self._reporter.report_log(
                     stored, "retention_cursor_passed", position=unknown or held, **told
                 )
         self.raise_log_start(stored, wanted, "retention", now)
@@ -260,7 +260,7 @@ class Cleaner:
             return
         freed = bytes_before - log.size_bytes
         stored.counted_bytes = max(0, stored.counted_bytes - freed)
-        self._teller.tell_of(
+        self._reporter.report_log(
             stored,
             "segments_deleted",
             segments=count_before - log.segment_count,

@@ -196,7 +196,7 @@ class _Sieve:
         if len(publishers) > self.job.publisher_count_max:
             self.silent_until = publishers.pop(next(iter(publishers)))
 
-    def tells_publisher(self, header: BatchHeader) -> bool:
+    def has_last_state(self, header: BatchHeader) -> bool:
         """Return whether the header of an emptied batch has the last state of a publisher."""
         if header.publisher_id == 0 or header.base_offset <= self.silent_until:
             return False
@@ -352,7 +352,7 @@ def _sift(batch: bytes, header: BatchHeader, sieve: _Sieve, output: "_Output") -
     """Write the kept records of a batch to the output."""
     kept = sieve.kept(batch)
     if not kept:
-        if sieve.tells_publisher(header):  # guard Log.publishers
+        if sieve.has_last_state(header):  # guard Log.publishers
             output.put(_resealed(batch, header, kept))
         else:
             output.put_empty(header)

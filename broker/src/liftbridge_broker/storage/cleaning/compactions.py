@@ -29,7 +29,7 @@ from liftbridge_broker.storage.flush import StoredLog
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.log.segment import CLEANED_SUFFIX, LOG_SUFFIX
 from liftbridge_broker.storage.log.types import SegmentInfo
-from liftbridge_broker.storage.telling import Teller
+from liftbridge_broker.storage.reporting import Reporter
 
 STEP_PAUSE_NS: Final = 10 * MILLISECOND_NS
 """Pause between two steps in this process, so that the node has most of the time."""
@@ -68,7 +68,7 @@ class Compactions:
         new_token: Callable[[], Token],
         *,
         save: Callable[[StoredLog], None],
-        teller: Teller,
+        reporter: Reporter,
     ) -> None:
         """Start with nothing to do; see `Cleaner` for the arguments."""
         self._files = files
@@ -76,7 +76,7 @@ class Compactions:
         self._removals = removals
         self._new_token = new_token
         self._save = save
-        self._teller = teller
+        self._reporter = reporter
         self.on_compacted: Callable[[PartitionId], None] = _ignore
         self._waiting: deque[tuple[StoredLog, int | None]] = deque()
         self._work: _Work | None = None
@@ -178,7 +178,7 @@ class Compactions:
                 self.on_compacted(stored.partition_id)
             stored.cleaning.map_start = Offset(0) if is_complete else result.map_end
             stored.cleaning.compacted_bytes = stored.log.size_bytes
-            self._teller.tell_of(
+            self._reporter.report_log(
                 stored,
                 "log_compacted",
                 removed_messages=result.removed_count,
@@ -231,7 +231,7 @@ class Compactions:
         stored = work.stored
         is_told = not stored.is_closed and _is_as_it_was(work)
         if is_told:
-            self._teller.tell_of(stored, "compaction_failed", reason=error.text)
+            self._reporter.report_log(stored, "compaction_failed", reason=error.text)
         self._end(now)
         # The error may concern a file that compaction wrote, which is not part of the log.
         if isinstance(error, CorruptionError) and error.path.endswith(LOG_SUFFIX) and is_told:

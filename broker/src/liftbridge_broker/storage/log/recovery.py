@@ -31,9 +31,9 @@ from liftbridge_broker.storage.log.scan import (
     LogFile,
     crash_shape,
     find_batch_behind,
+    has_known_range,
     reaches_beyond,
     scan_batches,
-    tells_its_end,
 )
 from liftbridge_broker.storage.log.segment import (
     CLEANED_SUFFIX,
@@ -212,7 +212,7 @@ class _Recovery:
                 break
             del self.bases[0]
             path = self.path(base_offset)
-            if tells_its_end(self._files, path, self._partition_id, base_offset):
+            if has_known_range(self._files, path, self._partition_id, base_offset):
                 self._remove(path)
             else:
                 # It may have reached beyond its remains.

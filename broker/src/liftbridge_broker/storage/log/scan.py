@@ -242,7 +242,9 @@ def reaches_beyond(
     return end > limit
 
 
-def tells_its_end(files: Files, path: str, partition_id: PartitionId, base_offset: Offset) -> bool:
+def has_known_range(
+    files: Files, path: str, partition_id: PartitionId, base_offset: Offset
+) -> bool:
     """Return whether a log file's headers show the range it covers, even if its end is torn off.
 
     Raises:

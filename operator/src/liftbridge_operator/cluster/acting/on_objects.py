@@ -8,7 +8,7 @@ import base64
 from typing import Any
 
 from liftbridge_operator.cluster.acting.context import ActionContext, Done, MissingTemplateError
-from liftbridge_operator.cluster.acting.ownership import foreign, whose
+from liftbridge_operator.cluster.acting.ownership import foreign, owner_text
 from liftbridge_operator.cluster.acting.refused import refusal_of
 from liftbridge_operator.cluster.acting.whole import keep_whole
 from liftbridge_operator.cluster.observing import marks
@@ -306,7 +306,9 @@ async def set_budget(context: ActionContext, action: act.SetBudget) -> Done:
     if live is not None and not belongs_to(live, context.cluster.uid):
         text = "a PodDisruptionBudget that is not of this resource is in its place"
         is_foreign = foreign(live, context.cluster) is not None
-        return Done(text=text, refusal=Refusal("Conflict", whose(live)) if is_foreign else None)
+        return Done(
+            text=text, refusal=Refusal("Conflict", owner_text(live)) if is_foreign else None
+        )
     body = guards.disruption_budget(context.cluster, context.inputs, action.max_unavailable)
     if live is None:
         await context.kube.apply(body, force=True)
@@ -324,7 +326,7 @@ async def keep_token(context: ActionContext, restart_id: str, token: bytes) -> R
         pass
     else:
         if foreign(live, context.cluster) is not None:
-            return Refusal("Conflict", whose(live))
+            return Refusal("Conflict", owner_text(live))
     body: Object = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -22,10 +22,10 @@ def foreign(live: Object, cluster: Cluster) -> Trouble | None:
     ):
         return None
     name = f"{live['kind']} {metadata_of(live)['name']}"
-    return Trouble("Conflict", {"object": name, "detail": whose(live)})
+    return Trouble("Conflict", {"object": name, "detail": owner_text(live)})
 
 
-def whose(live: Object) -> str:
+def owner_text(live: Object) -> str:
     """Describe the owner of an object in human-readable form."""
     owners = metadata_of(live).get("ownerReferences") or ()
     others = " and ".join(f"{owner.get('kind')} {owner.get('name')}" for owner in owners)

@@ -8,7 +8,7 @@ changes.
 from typing import Any
 
 from liftbridge_operator.cluster.acting.context import ActionContext
-from liftbridge_operator.cluster.acting.supplied import Supplied, told
+from liftbridge_operator.cluster.acting.supplied import Supplied, refusal_noted
 from liftbridge_operator.cluster.acting.whole import UNKNOWN_MANAGER, shown
 from liftbridge_operator.cluster.observing.objects import claim_of, is_owned_by, metadata_of
 from liftbridge_operator.cluster.observing.reads import (
@@ -124,7 +124,7 @@ async def _patch(
     if name in context.held:
         done.refusals[name] = context.held[name]
         return False
-    async with told(done, name):
+    async with refusal_noted(done, name):
         await context.kube.patch(
             kind_of(body),
             context.cluster.namespace,

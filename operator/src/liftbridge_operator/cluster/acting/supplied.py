@@ -26,7 +26,7 @@ class Supplied:
 
 
 @asynccontextmanager
-async def told(done: Supplied, name: str) -> AsyncIterator[None]:
+async def refusal_noted(done: Supplied, name: str) -> AsyncIterator[None]:
     """Record a refusal within the block for one object, so that other objects are still applied."""
     try:
         yield

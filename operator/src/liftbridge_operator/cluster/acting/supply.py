@@ -12,10 +12,10 @@ from typing import Final
 from liftbridge_operator.cluster.acting.context import ActionContext
 from liftbridge_operator.cluster.acting.in_force import configs_in_force
 from liftbridge_operator.cluster.acting.keeping import kept_beside
-from liftbridge_operator.cluster.acting.ownership import foreign, whose
+from liftbridge_operator.cluster.acting.ownership import foreign, owner_text
 from liftbridge_operator.cluster.acting.parts import supply_parts
 from liftbridge_operator.cluster.acting.refused import refusal_of
-from liftbridge_operator.cluster.acting.supplied import Supplied, told
+from liftbridge_operator.cluster.acting.supplied import Supplied, refusal_noted
 from liftbridge_operator.cluster.acting.whole import fought_for, keep_whole, shown
 from liftbridge_operator.cluster.observing.objects import (
     belongs_to,
@@ -63,10 +63,10 @@ async def supply(context: ActionContext) -> Supplied:
     for kind in kinds:
         if kind in MONITORS:
             continue
-        async with told(done, kind.kind):
+        async with refusal_noted(done, kind.kind):
             await _of_kind(context, kind, _rendered(context, kind), done)
     for body, live in kept_beside(context):
-        async with told(done, shown(body)):
+        async with refusal_noted(done, shown(body)):
             await _bring(context, kind_of(body), body, live, done)
     await supply_parts(context, done)
     return done
@@ -160,14 +160,14 @@ async def _configs(context: ActionContext, wanted: Iterable[Object], done: Suppl
         except NotFoundError:
             pass
         else:
-            async with told(done, shown(body)):
+            async with refusal_noted(done, shown(body)):
                 await _keep_config(context, body, live, done)
             continue
         if shown(body) in context.held:
             done.refusals[shown(body)] = context.held[shown(body)]
             continue
         with suppress(AlreadyExistsError):
-            async with told(done, shown(body)):
+            async with refusal_noted(done, shown(body)):
                 await context.kube.create(body)
                 done.writes += 1
 
@@ -195,7 +195,7 @@ async def _of_kind(
     live = {metadata_of(item)["name"]: item for item in listed.items}
     for body in wanted:
         present = live.pop(metadata_of(body)["name"], None)
-        async with told(done, shown(body)) if keeps_on else nullcontext():
+        async with refusal_noted(done, shown(body)) if keeps_on else nullcontext():
             await _bring(context, kind, body, present, done)
     if kind in PRUNED or kind in MONITORS:
         await _prune(context, kind, live.values(), done)
@@ -230,7 +230,7 @@ async def _bring(
 def _tell_owner(context: ActionContext, name: str, live: Object, done: Supplied) -> None:
     """Report a conflict: a foreign object has the name of an object of the cluster."""
     if foreign(live, context.cluster) is not None:
-        done.refusals[name] = Refusal("Conflict", whose(live))
+        done.refusals[name] = Refusal("Conflict", owner_text(live))
 
 
 async def _begin_with_ports(context: ActionContext, service: Object) -> bool:

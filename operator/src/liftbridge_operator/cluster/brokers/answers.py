@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from liftbridge_operator.cluster.brokers.port import Consent, Told, Verified
+from liftbridge_operator.cluster.brokers.port import Consent, ProcessReport, Verified
 from liftbridge_operator.cluster.planning.observation import (
     BrokerReport,
     Member,
@@ -23,7 +23,9 @@ def process_of(start_id: str) -> str:
     return start_id.partition(".")[0]
 
 
-def told(said: admin_pb2.IdentityResponse, status: admin_pb2.BrokerStatusResponse | None) -> Told:
+def process_report(
+    said: admin_pb2.IdentityResponse, status: admin_pb2.BrokerStatusResponse | None
+) -> ProcessReport:
     """Build a process' report; its connections are not queried before it has a cluster."""
     report = SelfReport(
         broker=said.broker,
@@ -37,7 +39,7 @@ def told(said: admin_pb2.IdentityResponse, status: admin_pb2.BrokerStatusRespons
         is_disk_full=status is not None and status.is_disk_full,
         **({} if status is None else _details(status)),
     )
-    return Told(report, said.metadata_leader)
+    return ProcessReport(report, said.metadata_leader)
 
 
 def _details(status: admin_pb2.BrokerStatusResponse) -> dict[str, Any]:

@@ -17,7 +17,13 @@ from google.protobuf.message import Message as ProtoMessage
 
 from liftbridge_operator.cluster.brokers import answers
 from liftbridge_operator.cluster.brokers.channels import open_channel
-from liftbridge_operator.cluster.brokers.port import CONSENT_MS, Consent, Refusal, Told, Verified
+from liftbridge_operator.cluster.brokers.port import (
+    CONSENT_MS,
+    Consent,
+    ProcessReport,
+    Refusal,
+    Verified,
+)
 from liftbridge_operator.cluster.planning.actions import Move
 from liftbridge_operator.cluster.planning.observation import Member, Metadata
 from liftbridge_proto.ext.v1 import admin_pb2
@@ -109,7 +115,7 @@ class GrpcAdmin:
 
     # -- reads --------------------------------------------------------------------------------
 
-    async def tell(self, broker: str) -> Told | Refusal:
+    async def process_report(self, broker: str) -> ProcessReport | Refusal:
         """See `BrokerAdmin`."""
         said = await self._ask(
             broker, admin_pb2.IdentityRequest(), admin_pb2.IdentityResponse, TELL_SECONDS
@@ -119,11 +125,11 @@ class GrpcAdmin:
         if said.broker != broker:
             return Refusal("FAILED_PRECONDITION", f"{broker}: broker {said.broker} answers for it")
         if not said.has_metadata:
-            return answers.told(said, None)
+            return answers.process_report(said, None)
         status = await self._ask(
             broker, admin_pb2.BrokerStatusRequest(), admin_pb2.BrokerStatusResponse, TELL_SECONDS
         )
-        return status if isinstance(status, Refusal) else answers.told(said, status)
+        return status if isinstance(status, Refusal) else answers.process_report(said, status)
 
     async def metadata(self, broker: str) -> Metadata | Refusal:
         """See `BrokerAdmin`."""

@@ -36,7 +36,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ProcessReport:
     """Report of a broker process about itself, and the metadata leader that it knows."""
 
     report: SelfReport
@@ -81,7 +81,7 @@ class BrokerAdmin(Protocol):
     every change is idempotent.
     """
 
-    async def tell(self, broker: str) -> Told | Refusal:
+    async def process_report(self, broker: str) -> ProcessReport | Refusal:
         """Return the broker's identity, and the state of its connections and its disk."""
         ...
 

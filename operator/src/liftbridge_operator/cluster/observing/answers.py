@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from liftbridge_operator.cluster.brokers.port import BrokerAdmin, Refusal, Told
+from liftbridge_operator.cluster.brokers.port import BrokerAdmin, ProcessReport, Refusal
 from liftbridge_operator.cluster.planning.observation import (
     Disruption,
     Metadata,
@@ -51,8 +51,8 @@ async def ask(
         disruption: The recorded restart.
         token: Its restart token; None when that is lost.
     """
-    said = await asyncio.gather(*(admin.tell(name) for name in brokers))
-    answered = [one for one in said if isinstance(one, Told)]
+    said = await asyncio.gather(*(admin.process_report(name) for name in brokers))
+    answered = [one for one in said if isinstance(one, ProcessReport)]
     refusals = [
         (name, one) for name, one in zip(brokers, said, strict=True) if isinstance(one, Refusal)
     ]
@@ -65,7 +65,7 @@ async def ask(
 
 
 async def _metadata(
-    admin: BrokerAdmin, told: Sequence[Told]
+    admin: BrokerAdmin, told: Sequence[ProcessReport]
 ) -> tuple[Metadata | None, list[tuple[str, Refusal]]]:
     """Return the metadata of the leader that most brokers name, or of the next one."""
     votes = Counter(one.metadata_leader for one in told if one.metadata_leader)

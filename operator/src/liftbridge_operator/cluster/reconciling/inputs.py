@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from liftbridge_operator.cluster.acting.context import Trouble
-from liftbridge_operator.cluster.acting.ownership import whose
+from liftbridge_operator.cluster.acting.ownership import owner_text
 from liftbridge_operator.cluster.observing.answers import Answers
 from liftbridge_operator.cluster.observing.assembly import pods_of
 from liftbridge_operator.cluster.observing.closed import odd_fields
@@ -108,7 +108,7 @@ def foreign_parts(reads: Reads) -> Trouble | None:
         found.append(reads.identity)
     for one in found:
         name = f"{one['kind']} {metadata_of(one)['name']}"
-        return Trouble("Conflict", {"object": name, "detail": whose(one)})
+        return Trouble("Conflict", {"object": name, "detail": owner_text(one)})
     return None
 
 

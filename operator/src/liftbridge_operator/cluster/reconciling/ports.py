@@ -118,7 +118,7 @@ class Itself:
 class Board(Protocol):
     """Keeps the conditions of each resource, for metrics."""
 
-    def tell(self, key: Key, conditions: list[Mapping[str, Any]]) -> None:
+    def set_conditions(self, key: Key, conditions: list[Mapping[str, Any]]) -> None:
         """Keep the conditions of a resource."""
         ...
 
@@ -130,7 +130,7 @@ class Board(Protocol):
 class Events(Protocol):
     """Writes Kubernetes Events."""
 
-    async def tell(
+    async def record(
         self, resource: Object, reason: EventReason, values: Mapping[str, object]
     ) -> None:
         """Write an Event of the catalogue."""

@@ -424,7 +424,7 @@ class ClusterReconciler:
         """Write Events."""
         for one in happened:
             if one is not None and self._events is not None:
-                await self._events.tell(resource, one.reason, one.values)
+                await self._events.record(resource, one.reason, one.values)
 
     async def _say_and_do(
         self,
@@ -575,7 +575,7 @@ class ClusterReconciler:
     async def _apply_status(self, key: Key, resource: Object, made: dict[str, Any]) -> bool:
         """Write a status that differs from the resource's, and return whether it did."""
         if self._board is not None:
-            self._board.tell(key, made["conditions"])
+            self._board.set_conditions(key, made["conditions"])
         if says_the_same(made, resource.get("status") or {}):
             return False
         self._fence.check(key.namespace)

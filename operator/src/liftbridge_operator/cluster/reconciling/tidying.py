@@ -3,7 +3,7 @@
 from liftbridge_operator.cluster.acting.context import ActionContext, Trouble
 from liftbridge_operator.cluster.acting.keeping import note_asked
 from liftbridge_operator.cluster.acting.parts import release_volumes
-from liftbridge_operator.cluster.acting.supplied import Supplied, told
+from liftbridge_operator.cluster.acting.supplied import Supplied, refusal_noted
 from liftbridge_operator.cluster.acting.supply import forget_revisions
 from liftbridge_operator.cluster.reconciling.remembered import Pass
 from liftbridge_operator.kube.kinds import CLAIMS, CONFIG_MAPS, SETS
@@ -26,11 +26,11 @@ async def tidy(context: ActionContext, found: Pass) -> Trouble | None:
     kept = {brokers.revision, brokers.good_revision, brokers.bad_revision}
     kept |= {pod.revision for pod in found.seen.pods} | {found.seen.wanted.revision}
     done = Supplied()
-    async with told(done, f"the {SETS.kind}"):
+    async with refusal_noted(done, f"the {SETS.kind}"):
         await note_asked(context)
-    async with told(done, f"a {CONFIG_MAPS.kind} of a former template"):
+    async with refusal_noted(done, f"a {CONFIG_MAPS.kind} of a former template"):
         await forget_revisions(context, kept)
-    async with told(done, f"the {CLAIMS.kind} of a broker that left"):
+    async with refusal_noted(done, f"the {CLAIMS.kind} of a broker that left"):
         await release_volumes(context, brokers.replicas)
     for name, said in done.refusals.items():
         shown = f"{name}: {said.text}" if said.reason == "MissingRights" else name

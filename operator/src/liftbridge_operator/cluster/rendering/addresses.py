@@ -68,7 +68,7 @@ def address_of(
     return (host, listener.port) if host else None
 
 
-def told(cluster: Cluster, inputs: Inputs) -> Object | None:
+def advertised(cluster: Cluster, inputs: Inputs) -> Object | None:
     """Render the ConfigMap of advertised addresses; None without further listeners."""
     listeners = further(cluster)
     if not listeners:

@@ -194,7 +194,7 @@ def _held(known: Recorded, made: Recorded) -> Held:
 
 def _objects(cluster: Cluster, inputs: Inputs) -> list[Object]:
     bodies = [guards.service_account(cluster, inputs), *services.services(cluster, inputs)]
-    advertised = addresses.told(cluster, inputs)
+    advertised = addresses.advertised(cluster, inputs)
     if advertised is not None:
         bodies.append(advertised)
     policy = guards.network_policy(cluster, inputs)

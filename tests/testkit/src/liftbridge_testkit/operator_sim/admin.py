@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from liftbridge_operator.cluster.brokers.port import Consent, Refusal, Told, Verified
+from liftbridge_operator.cluster.brokers.port import Consent, ProcessReport, Refusal, Verified
 from liftbridge_operator.cluster.planning.actions import Move
 from liftbridge_operator.cluster.planning.observation import Member, Metadata
 from liftbridge_testkit.operator_sim.errors import ApiError
@@ -46,11 +46,11 @@ class ModelAdmin:
 
     # -- queries ------------------------------------------------------------------------------
 
-    async def tell(self, broker: str) -> Told | Refusal:
+    async def process_report(self, broker: str) -> ProcessReport | Refusal:
         """See the port."""
         for report in reports_of(self._stage):
             if report.broker == broker and not self.is_silent:
-                return Told(report, self._stage.brokers.leader)
+                return ProcessReport(report, self._stage.brokers.leader)
         return Refusal("UNAVAILABLE", f"{broker} does not answer")
 
     async def metadata(self, broker: str) -> Metadata | Refusal:

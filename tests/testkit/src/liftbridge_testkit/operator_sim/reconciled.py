@@ -192,7 +192,7 @@ class ReconciledWorld:
         )
         return self.reconciler
 
-    async def tell(
+    async def record(
         self, resource: Object, reason: EventReason, values: Mapping[str, object]
     ) -> None:
         """Record an event; its text has exactly these values."""

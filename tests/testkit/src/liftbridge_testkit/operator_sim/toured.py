@@ -303,7 +303,7 @@ async def _events(cast: Cast) -> None:
     )
     owner = await cast.person.get(CLUSTERS, NAMESPACE, NAME)
     for _ in range(2):
-        await events.tell(owner, EventReason.BROKER_ADDED, {"broker": NAME})
+        await events.record(owner, EventReason.BROKER_ADDED, {"broker": NAME})
 
 
 async def _create(cast: Cast, name: str, spec: dict[str, Any]) -> None:

@@ -240,7 +240,7 @@ async def owners(cast: Cast) -> None:
     events = Events(kube, instance=name, now=lambda: next(moments), wall=wall, rng=rng)
     owner = await cast.person.create(cluster(name))
     for _ in range(2):
-        await events.tell(owner, EventReason.BROKER_ADDED, {"broker": name})
+        await events.record(owner, EventReason.BROKER_ADDED, {"broker": name})
     await kube.list_all(EVENTS, NAMESPACE)
     for one in (live, owner):
         await _let_go(cast, one)

@@ -287,7 +287,7 @@ class Process:
         one = self.replicas[partition]
         one.leader = one.asked = None
         if self.leading.pop(partition, None) is not None:
-            self._tell_leadership(partition)
+            self._announce_leadership(partition)
         if one.follower is not None:
             self._leave(one.follower)
             one.follower = None
@@ -297,7 +297,7 @@ class Process:
         assert leader is not None
         self._fetching[leader].drop(core.state.partition_id)
 
-    def _tell_leadership(self, partition: PartitionId) -> None:
+    def _announce_leadership(self, partition: PartitionId) -> None:
         for session in self._serving.values():
             session.on_leadership(partition, self.world.now)
 
@@ -335,7 +335,7 @@ class Process:
             led.core.on_established()
             led.began = self.world.now
             self.commit(led)
-            self._tell_leadership(led.partition)
+            self._announce_leadership(led.partition)
 
     def _follow(self, partition: PartitionId, terms: Terms, leader: BrokerId) -> None:
         state, _, is_commit_mode = terms

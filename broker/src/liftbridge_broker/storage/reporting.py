@@ -6,27 +6,27 @@ from liftbridge_broker.storage.flush import StoredLog
 from liftbridge_broker.storage.log.types import RecoveryReport
 
 
-class Teller:
+class Reporter:
     """Reports transitions of a store and of its logs."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
-    def tell(self, kind: str, **values: object) -> None:
+    def report(self, kind: str, **values: object) -> None:
         """Report a transition of the data directory."""
         self._observer.transition(kind, values)
 
-    def tell_of(self, stored: StoredLog, kind: str, **values: object) -> None:
+    def report_log(self, stored: StoredLog, kind: str, **values: object) -> None:
         """Report a transition of one log; its stream and partition are added."""
         place = {"stream": stored.stream, "partition": number_of(stored.partition_id)}
         self._observer.transition(kind, place | values)
 
-    def tell_recovery(self, stored: StoredLog, report: RecoveryReport) -> None:
+    def report_recovery(self, stored: StoredLog, report: RecoveryReport) -> None:
         """Report what opening a log found, if an operator should know."""
         for path in report.quarantined:
-            self.tell_of(stored, "segment_quarantined", path=path, position=0)
+            self.report_log(stored, "segment_quarantined", path=path, position=0)
         if report.cut_bytes:
-            self.tell_of(
+            self.report_log(
                 stored,
                 "log_recovered",
                 scanned_bytes=report.scanned_bytes,
@@ -35,4 +35,4 @@ class Teller:
                 rebuilt_indexes=report.rebuilt_indexes,
             )
         elif report.rebuilt_indexes:
-            self.tell_of(stored, "index_rebuilt", path=stored.log.directory)
+            self.report_log(stored, "index_rebuilt", path=stored.log.directory)
