@@ -23,10 +23,10 @@ from liftbridge_operator.cluster.observing.objects import (
 from liftbridge_operator.cluster.observing.reads import Reads, broker_pods, data_claims, raft_claims
 from liftbridge_operator.cluster.planning.observation import (
     BrokerSet,
+    DesiredState,
     Identity,
     Observation,
     Pod,
-    Wanted,
 )
 from liftbridge_operator.model import names
 
@@ -34,7 +34,7 @@ from liftbridge_operator.model import names
 def observation_of(
     reads: Reads,
     answers: Answers,
-    wanted: Wanted,
+    desired: DesiredState,
     *,
     now_ms: int,
     fresh_cluster_id: str,
@@ -45,7 +45,7 @@ def observation_of(
     Args:
         reads: Objects.
         answers: Answers of brokers.
-        wanted: The desired state.
+        desired: The desired state.
         now_ms: Start of the pass.
         fresh_cluster_id: Random text.
         odd: Immutable fields of the set that differ from the rendered ones.
@@ -58,7 +58,7 @@ def observation_of(
         now_ms=now_ms,
         resource_version=version_of(reads.resource),
         fresh_cluster_id=fresh_cluster_id,
-        wanted=wanted,
+        desired=desired,
         recorded=recorded_of(reads.resource),
         identity=_identity(reads),
         brokers=_set(reads, odd),

@@ -18,12 +18,12 @@ from liftbridge_operator.cluster.planning import refusals
 from liftbridge_operator.cluster.planning.decision import Memory, Refused, Wait
 from liftbridge_operator.cluster.planning.observation import (
     NO_VOLUME,
+    DesiredState,
     DesiredVolume,
     Disruption,
     Recorded,
     Replacement,
     SetShape,
-    Wanted,
 )
 from liftbridge_operator.model import names
 from liftbridge_operator.model.cluster import ClusterSpec
@@ -75,7 +75,7 @@ def specification_of(resource: Json) -> Specification:
     return Specification(spec)
 
 
-def wanted_of(
+def desired_of(
     resource: Json,
     spec: ClusterSpec,
     *,
@@ -84,7 +84,7 @@ def wanted_of(
     refusals: Sequence[str] = (),
     automatic: Sequence[str] = (),
     causes: Sequence[str] = (),
-) -> Wanted:
+) -> DesiredState:
     """Build the desired state from the specification and annotations.
 
     Args:
@@ -102,7 +102,7 @@ def wanted_of(
     rate = size_bytes(disruption.catch_up_rate) if disruption.catch_up_rate is not None else 0
     allows = disruption.allow_unreplicated
     is_automatic = spec.config.cursors.replication_factor in (None, -1)
-    return Wanted(
+    return DesiredState(
         name=name,
         generation=int(metadata.get("generation") or 0),
         replicas=spec.replicas,

@@ -20,19 +20,19 @@ CAUSE_MAX: Final = 256
 _PULLED: Final = "ImagePullBackOff"
 
 
-def failed_revision(reads: Reads, wanted: str) -> FailedRevision | None:
+def failed_revision(reads: Reads, desired: str) -> FailedRevision | None:
     """Return the failure of the revision being tried, or of the reverted one; None for none.
 
     The reported failure stays while its kind stays: Kubernetes alternates between texts.
 
     Args:
         reads: Reads of the pass.
-        wanted: Desired revision; failures of other revisions are ignored.
+        desired: Desired revision; failures of other revisions are ignored.
     """
     if reads.set is None:
         return None
     brokers = set_of(reads.set)
-    tried = {brokers.revision, brokers.bad_revision} & {wanted} - {brokers.good_revision}
+    tried = {brokers.revision, brokers.bad_revision} & {desired} - {brokers.good_revision}
     kept = (reads.resource.get("status") or {}).get("failedRevision")
     before = FailedRevision.model_validate(kept) if kept else None
     if before is not None and before.revision not in tried:

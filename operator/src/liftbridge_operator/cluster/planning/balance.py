@@ -17,7 +17,7 @@ from liftbridge_operator.cluster.planning.view import View, ordinal_of
 
 def budget_for(view: View, plan: Plan) -> int | None:
     """Return the allowed evictions: 1 while the cluster is healthy and no change is under way."""
-    if view.wanted.replicas <= 1 and view.size <= 1:
+    if view.desired.replicas <= 1 and view.size <= 1:
         return None
     is_quiet = (
         view.seen.recorded.disruption is None
@@ -71,7 +71,7 @@ def cordon(view: View) -> Outcome | None:
         if known is None or name not in view.drained:
             continue
         is_going = ordinal_of(name) >= max(
-            view.wanted.replicas, 1
+            view.desired.replicas, 1
         )  # scale-in empties and removes it
         if is_going or (said is not None and said.is_retired):
             continue
@@ -132,7 +132,7 @@ def uneven(view: View) -> list[Wait]:
 
 def _next_move(view: View) -> Move | None:
     """Return the move that makes the load more even."""
-    if not view.wanted.is_rebalanced or view.metadata is None:
+    if not view.desired.is_rebalanced or view.metadata is None:
         return None
     counts = {
         name: sum(1 for _ in view.partitions(name))

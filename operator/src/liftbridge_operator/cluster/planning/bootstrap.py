@@ -45,7 +45,7 @@ def conflict(view: View) -> Outcome | None:
         waits=(
             Wait(
                 "Conflict",
-                odd[0] if odd else view.wanted.name,
+                odd[0] if odd else view.desired.name,
                 "volumes and ConfigMap name one cluster",
                 is_stalled=True,
             ),
@@ -65,10 +65,10 @@ def create(view: View) -> Outcome | None:
         return Outcome(BOOTSTRAPPING, made)
     if view.seen.brokers is not None:
         if view.seen.brokers.is_terminating:
-            wait = Wait("SetTerminating", view.wanted.name, "the former set is gone")
+            wait = Wait("SetTerminating", view.desired.name, "the former set is gone")
             return Outcome("Reconciling", waits=(wait,))
         return None
-    if view.wanted.config_errors and not view.seen.recorded.shape:
+    if view.desired.config_errors and not view.seen.recorded.shape:
         return Outcome("", waits=(invalid(view),))
     if view.seen.recorded.shape is not None:
         progressing = EXPANDING
@@ -80,7 +80,7 @@ def create(view: View) -> Outcome | None:
 def invalid(view: View) -> Wait:
     """Return the wait for a configuration that brokers accept."""
     return Wait(
-        "InvalidSpec", view.wanted.name, "; ".join(view.wanted.config_errors[:3]), is_stalled=True
+        "InvalidSpec", view.desired.name, "; ".join(view.desired.config_errors[:3]), is_stalled=True
     )
 
 
@@ -96,11 +96,11 @@ def wanted_set(view: View, cluster_id: str) -> CreateSet:
             shape.revision,
             shape.good_revision,
             shape.bad_revision,
-            view.wanted.data_volume.size_bytes,
+            view.desired.data_volume.size_bytes,
         )
-    replicas = 0 if view.wanted.is_suspended else max(view.wanted.replicas, kept)  # gate ADOPT
+    replicas = 0 if view.desired.is_suspended else max(view.desired.replicas, kept)  # gate ADOPT
     return CreateSet(
-        cluster_id, replicas, view.wanted.revision, "", "", view.wanted.data_volume.size_bytes
+        cluster_id, replicas, view.desired.revision, "", "", view.desired.data_volume.size_bytes
     )
 
 
@@ -120,7 +120,9 @@ def found(view: View) -> Outcome | None:
             return Outcome(BOOTSTRAPPING, waits=(wait,))
         waiting.append(said)
     if any(one.has_metadata or one.cluster_id for one in view.reports.values()):  # gate EMPTY
-        wait = Wait("QuorumLost", view.wanted.name, "its volumes are brought back", is_stalled=True)
+        wait = Wait(
+            "QuorumLost", view.desired.name, "its volumes are brought back", is_stalled=True
+        )
         return Outcome("", waits=(wait,))
     if not waiting:
         return None
@@ -156,7 +158,7 @@ def _tell(view: View, founders: tuple[Member, ...]) -> Outcome | None:
         if is_over or 2 * len(lost) > len(founders):
             wait = Wait(
                 "QuorumLost",
-                (lost or [view.wanted.name])[0],
+                (lost or [view.desired.name])[0],
                 "a majority of its volumes is brought back",
                 is_stalled=True,
             )

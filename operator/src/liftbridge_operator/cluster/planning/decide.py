@@ -40,7 +40,7 @@ def decide(seen: Observation, memory: Memory) -> Decision:
     seen, memory = clock.as_counted(seen, memory)
     view = View(seen)
     made = plan.make(view)
-    memory = growth.still_refused(view, refusals.current(memory, seen.wanted.generation))
+    memory = growth.still_refused(view, refusals.current(memory, seen.desired.generation))
     waits: list[Wait] = _of_objects(memory, view)
     progressing = ""
     action = None
@@ -72,11 +72,11 @@ def decide(seen: Observation, memory: Memory) -> Decision:
 
 def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
     """Yield the rules in order."""
-    wanted = view.wanted
-    if wanted.is_deleting:
+    desired = view.desired
+    if desired.is_deleting:
         return
-    if wanted.is_paused:  # gate PAUSED
-        yield lambda: Outcome("", waits=(Wait("Paused", wanted.name, "spec.paused is false"),))
+    if desired.is_paused:  # gate PAUSED
+        yield lambda: Outcome("", waits=(Wait("Paused", desired.name, "spec.paused is false"),))
         return
     yield lambda: bootstrap.conflict(view)
     yield lambda: growth.grow_claims(view, memory)
@@ -115,7 +115,7 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
 
 def _of_objects(memory: Memory, view: View) -> list[Wait]:
     """Return waits for objects around the set that the API server refuses."""
-    if view.wanted.is_deleting or view.wanted.is_paused:
+    if view.desired.is_deleting or view.desired.is_paused:
         return []
     about = (refusals.KEEPING, refusals.STATUS)
     return [refusals.wait(refusal) for refusal in memory.refused if refusal.action in about]
@@ -128,16 +128,16 @@ def _acting(outcome: Outcome | None) -> Outcome | None:
 
 def _besides(view: View, memory: Memory, *, is_acting: bool) -> list[Wait]:
     """Return waits outside of rules: everything that keeps the cluster from being ready."""
-    wanted, brokers = view.wanted, view.seen.brokers
-    if wanted.is_deleting or wanted.is_paused or wanted.is_suspended:
+    desired, brokers = view.desired, view.seen.brokers
+    if desired.is_deleting or desired.is_paused or desired.is_suspended:
         return []
-    waits = [bootstrap.invalid(view)] if wanted.config_errors else []
-    if brokers is not None and brokers.bad_revision == wanted.revision:
-        waits.append(stuck.bad_revision(wanted.name))
+    waits = [bootstrap.invalid(view)] if desired.config_errors else []
+    if brokers is not None and brokers.bad_revision == desired.revision:
+        waits.append(stuck.bad_revision(desired.name))
     if is_acting or brokers is None:
         return waits
     if view.metadata is None:
-        waits.append(Wait("MetadataUnknown", wanted.name, "the metadata group has a leader"))
+        waits.append(Wait("MetadataUnknown", desired.name, "the metadata group has a leader"))
     for name in view.names:
         pod = view.pods.get(name)
         if pod is None:

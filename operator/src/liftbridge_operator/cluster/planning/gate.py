@@ -19,26 +19,26 @@ WAITS_MAX: Final = 20
 
 def may_disrupt(view: View, plan: Plan) -> Wait | None:
     """Return the wait for a maintenance window or an approval, if any."""
-    wanted = view.wanted
-    if not wanted.is_window_open:  # gate WINDOW
-        return Wait("MaintenanceWindowClosed", wanted.name, "the next window opens")
-    if wanted.needs_approval and wanted.approved_hash != plan.hash:  # gate APPROVAL
+    desired = view.desired
+    if not desired.is_window_open:  # gate WINDOW
+        return Wait("MaintenanceWindowClosed", desired.name, "the next window opens")
+    if desired.needs_approval and desired.approved_hash != plan.hash:  # gate APPROVAL
         return Wait(
-            "ApprovalRequired", wanted.name, f"plan {plan.hash} is approved", is_stalled=True
+            "ApprovalRequired", desired.name, f"plan {plan.hash} is approved", is_stalled=True
         )
     return None
 
 
 def accepts_unavailable(view: View, plan: Plan) -> bool:
     """Return whether the user accepted unavailable partitions or metadata during restarts."""
-    wanted = view.wanted
-    return wanted.allows_unavailable or (plan.hash != "" and wanted.approved_hash == plan.hash)
+    desired = view.desired
+    return desired.allows_unavailable or (plan.hash != "" and desired.approved_hash == plan.hash)
 
 
 def blockers(view: View, pod: Pod, plan: Plan) -> tuple[Wait, ...]:
     """Return the blockers of the restart of a ready broker."""
     if view.metadata is None or not view.metadata.leader:  # gate QUORUM
-        return (Wait("MetadataUnknown", view.wanted.name, "the metadata group has a leader"),)
+        return (Wait("MetadataUnknown", view.desired.name, "the metadata group has a leader"),)
     waits = _of_pods(view, pod)
     waits += _of_partitions(view, pod.name, accepts=accepts_unavailable(view, plan))
     waits += _of_group(view, pod.name, accepts=accepts_unavailable(view, plan))
@@ -77,7 +77,7 @@ def _of_other(view: View, name: str) -> list[Wait]:
 
 def _may_stay_away(view: View, broker: str) -> bool:
     """Return whether the weaker gate that the user chose lets a stopped broker stay absent."""
-    if view.wanted.needs_full_isr:
+    if view.desired.needs_full_isr:
         return False
     pod = view.pods.get(broker)
     return not view.is_serving(broker) and (pod is None or not pod.is_running)
@@ -101,7 +101,7 @@ def _of_partitions(view: View, broker: str, *, accepts: bool) -> list[Wait]:
 
 def _is_short(view: View, partition: Partition, others: set[str]) -> bool:
     staying = others & set(partition.isr)
-    if view.wanted.needs_full_isr:
+    if view.desired.needs_full_isr:
         return staying != others
     return staying != others and len(staying) < min(partition.min_isr, len(partition.replicas))
 

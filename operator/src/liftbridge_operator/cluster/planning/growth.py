@@ -85,10 +85,10 @@ def remake_set(view: View, memory: Memory) -> Outcome | None:
 
 def _has_other_size(view: View, brokers: BrokerSet) -> bool:
     """Return whether new claims would be too small, or larger than desired and than any volume."""
-    wanted, data = view.wanted, view.claims.values()
+    desired, data = view.desired, view.claims.values()
     for made, asked, claims in (
-        (brokers.claim_bytes, wanted.data_volume.size_bytes, data),
-        (brokers.raft_bytes, wanted.raft_volume.size_bytes, view.seen.raft_claims),
+        (brokers.claim_bytes, desired.data_volume.size_bytes, data),
+        (brokers.raft_bytes, desired.raft_volume.size_bytes, view.seen.raft_claims),
     ):
         if made < asked or (asked and made > max([asked, *(one.capacity_bytes for one in claims)])):
             return True

@@ -77,7 +77,7 @@ def _promote(view: View) -> PromoteLearner | None:
         return None
     for name in view.names:
         known, said = view.brokers.get(name), view.reports.get(name)
-        if known is None or ordinal_of(name) >= view.wanted.replicas:
+        if known is None or ordinal_of(name) >= view.desired.replicas:
             continue
         if known.is_cordoned and name not in view.drained:
             continue

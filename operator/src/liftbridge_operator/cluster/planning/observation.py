@@ -339,7 +339,7 @@ NO_VOLUME: Final = DesiredVolume(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredState:
     """Desired state of the cluster, rendered.
 
     Attributes:
@@ -408,7 +408,7 @@ class Observation:
     now_ms: int
     resource_version: int
     fresh_cluster_id: str
-    wanted: Wanted
+    desired: DesiredState
     recorded: Recorded = Recorded()
     identity: Identity | None = None
     brokers: BrokerSet | None = None

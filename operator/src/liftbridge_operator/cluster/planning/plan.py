@@ -64,21 +64,21 @@ def make(view: View) -> Plan:
         Step("ReplaceVolume", view.name(claim.ordinal), "spec.storage") for claim in unbound(view)
     ]
     steps += _replacements(view)
-    changed = ", ".join(view.wanted.causes) or "spec"
+    changed = ", ".join(view.desired.causes) or "spec"
     steps += [
         Step("Restart", pod.name, changed if pod.revision != view.revision else ASKED)
         for pod in due
     ]
     steps += _of_size(view)
-    if awaits_level(view) and (due or view.known_level >= view.wanted.feature_level):
-        steps.append(Step("RaiseFeatureLevel", view.wanted.name, "spec.featureLevel"))
+    if awaits_level(view) and (due or view.known_level >= view.desired.feature_level):
+        steps.append(Step("RaiseFeatureLevel", view.desired.name, "spec.featureLevel"))
     if not steps:
         return Plan()
     risks = risks_of(view)
-    wanted = view.wanted.replicas
-    text = repr((view.wanted.revision, wanted, view.wanted.is_suspended, risks))
-    if view.wanted.restarts:  # gate APPROVED_RESTARTS
-        text += repr(sorted(view.wanted.restarts))
+    desired = view.desired.replicas
+    text = repr((view.desired.revision, desired, view.desired.is_suspended, risks))
+    if view.desired.restarts:  # gate APPROVED_RESTARTS
+        text += repr(sorted(view.desired.restarts))
     digest = sha256(text.encode()).hexdigest()[:12]
     kinds = {step.what for step in steps}
     return Plan(
@@ -94,8 +94,8 @@ def make(view: View) -> Plan:
 def in_use(view: View) -> list[tuple[Claim, DesiredVolume]]:
     """Return claims in use, with the desired properties of each."""
     kept = {claim.ordinal for claim in view.claims.values() if claim.is_retired}
-    claims = [(claim, view.wanted.data_volume) for claim in view.claims.values()]
-    claims += [(claim, view.wanted.raft_volume) for claim in view.seen.raft_claims]
+    claims = [(claim, view.desired.data_volume) for claim in view.claims.values()]
+    claims += [(claim, view.desired.raft_volume) for claim in view.seen.raft_claims]
     return [(claim, volume) for claim, volume in claims if claim.ordinal not in kept]
 
 
@@ -139,14 +139,14 @@ def modified(view: View) -> list[tuple[Claim, str]]:
 
 def unbound(view: View) -> list[Claim]:
     """Return claims in use without a volume that differ from the specification."""
-    brokers, wanted = view.seen.brokers, view.wanted
+    brokers, desired = view.seen.brokers, view.desired
     # A set that differs from the rendered one would create the same claim again. A claim created
     # from the rendered set is accepted as it is, since an admission rule may have changed it.
     if brokers is None or brokers.odd:
         return []
     if (brokers.claim_bytes, brokers.raft_bytes) != (
-        wanted.data_volume.size_bytes,
-        wanted.raft_volume.size_bytes,
+        desired.data_volume.size_bytes,
+        desired.raft_volume.size_bytes,
     ):
         return []
     return [
@@ -170,7 +170,7 @@ def _is_as_desired(claim: Claim, volume: DesiredVolume) -> bool:
 def awaits_level(view: View) -> bool:
     """Return whether the desired feature level is higher than that in force."""
     known = view.metadata
-    return known is not None and known.feature_level < view.wanted.feature_level  # gate LEVEL_UP
+    return known is not None and known.feature_level < view.desired.feature_level  # gate LEVEL_UP
 
 
 def to_replace(view: View) -> list[Replacement]:
@@ -179,7 +179,7 @@ def to_replace(view: View) -> list[Replacement]:
     Where neither exists the set recreates both.
     """
     replacements = []
-    for one in view.wanted.replace:
+    for one in view.desired.replace:
         claim = view.claims.get(one.broker)
         is_left = one.broker in view.pods if claim is None else claim.uid == one.volume_uid
         if is_left:
@@ -193,20 +193,20 @@ def _replacements(view: View) -> list[Step]:
 
 def _of_size(view: View) -> list[Step]:
     """Return the steps that stop, start, add and remove brokers."""
-    wanted, brokers = view.wanted.replicas, view.seen.brokers
-    if view.wanted.is_suspended:
+    desired, brokers = view.desired.replicas, view.seen.brokers
+    if view.desired.is_suspended:
         return [Step("Stop", name, "spec.suspend") for name in view.names]
     if not view.size:
         is_stopped = brokers is not None and not brokers.is_terminating
-        stopped = range(kept_count(view) or min(wanted, NAMES_MAX))
+        stopped = range(kept_count(view) or min(desired, NAMES_MAX))
         return [Step("Start", view.name(one), "spec.suspend") for one in stopped if is_stopped]
     back = to_bring_back(view)
     said = view.reports.get(view.name(len(view.names) - 1))
-    # A broker with a retired directory is removed even if wanted again; it returns as a new one.
+    # A broker with a retired directory is removed even if desired again; it returns as a new one.
     is_going = not back and said is not None and said.is_retired
     reached = len(view.names) + len(back)
-    staying = max(min(wanted, reached - is_going), 1)
-    leaving, coming = range(reached - 1, staying - 1, -1), range(staying, min(wanted, NAMES_MAX))
+    staying = max(min(desired, reached - is_going), 1)
+    leaving, coming = range(reached - 1, staying - 1, -1), range(staying, min(desired, NAMES_MAX))
     return [
         *(Step("AddBroker", view.name(ordinal), HELD) for ordinal in back),
         *(Step("RemoveBroker", view.name(ordinal), "spec.replicas") for ordinal in leaving),
@@ -233,16 +233,16 @@ def risks_of(view: View) -> tuple[str, ...]:
 
 def _of_changes(view: View) -> list[str]:
     """Return risks of the changes; those taken stay listed, so that the plan's hash is stable."""
-    wanted, found = view.wanted, [] if view.wanted.needs_full_isr else [WEAK_GATE]
-    is_shrinking = 0 < wanted.replicas < view.size and not wanted.is_suspended
+    desired, found = view.desired, [] if view.desired.needs_full_isr else [WEAK_GATE]
+    is_shrinking = 0 < desired.replicas < view.size and not desired.is_suspended
     is_lowered = is_shrinking and any(
-        partition.stream in wanted.automatic_factor and len(partition.replicas) > wanted.replicas
+        partition.stream in desired.automatic_factor and len(partition.replicas) > desired.replicas
         for partition in view.partitions()
     )
     if is_lowered or (is_shrinking and LOWERED in view.seen.recorded.risks):
         found.append(LOWERED)
     is_replaced = bool(_replacements(view))
-    if is_replaced or (is_shrinking and wanted.deletes_volumes):
+    if is_replaced or (is_shrinking and desired.deletes_volumes):
         found.append(DELETED)
     return found
 
@@ -250,7 +250,7 @@ def _of_changes(view: View) -> list[str]:
 def _of_restarts(view: View) -> tuple[str, ...]:
     """Return the unavailability caused by restarting all brokers one after the other."""
     risks = []
-    if voters_for(min(view.size, view.wanted.replicas)) <= 2:
+    if voters_for(min(view.size, view.desired.replicas)) <= 2:
         risks.append(METADATA)
     if any(len(partition.replicas) == 1 for partition in view.partitions()):
         risks.append(UNREPLICATED)

@@ -64,7 +64,7 @@ def _prepare(view: View, memory: Memory, plan: Plan, pod: Pod) -> Outcome:
     accepts = gate.accepts_unavailable(view, plan)
     token = memory.token
     if token is None or not _is_usable(view, token, pod):  # gate TOKEN
-        ask = CheckRestart(pod.name, pod.uid, accepts, view.wanted.needs_full_isr)
+        ask = CheckRestart(pod.name, pod.uid, accepts, view.desired.needs_full_isr)
         waits = tuple(
             Wait("RiskUnknown", pod.name, one or "the broker consents") for one in memory.refusal
         )

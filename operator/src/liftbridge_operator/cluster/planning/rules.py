@@ -12,8 +12,8 @@ from liftbridge_operator.cluster.planning.view import View
 
 def bound_moves(view: View) -> Outcome | None:
     """Bound the catch-up rate of moved replicas, before any move."""
-    rate = view.wanted.catch_up_rate
-    if view.metadata is None or view.metadata.catch_up_rate == rate or view.wanted.config_errors:
+    rate = view.desired.catch_up_rate
+    if view.metadata is None or view.metadata.catch_up_rate == rate or view.desired.config_errors:
         return None
     return Outcome("", SetCatchUpRate(rate))
 
@@ -22,15 +22,15 @@ def raise_level(view: View) -> Outcome | None:
     """Raise the feature level, once all brokers have the template that supports it."""
     if _knows_level(view) is not True:  # gate LEVEL_KNOWN
         return None
-    return Outcome("", SetFeatureLevel(view.wanted.feature_level))
+    return Outcome("", SetFeatureLevel(view.desired.feature_level))
 
 
 def unknown_level(view: View) -> list[Wait]:
     """Return the wait for brokers that support the level, when no restart is due."""
     if _knows_level(view) is not False:
         return []
-    what = f"all brokers know feature level {view.wanted.feature_level}"
-    return [Wait("FeatureLevelUnknown", view.wanted.name, what)]
+    what = f"all brokers know feature level {view.desired.feature_level}"
+    return [Wait("FeatureLevelUnknown", view.desired.name, what)]
 
 
 def _knows_level(view: View) -> bool | None:
@@ -38,4 +38,4 @@ def _knows_level(view: View) -> bool | None:
     if not awaits_level(view) or candidates(view):
         return None
     assert view.metadata is not None
-    return view.metadata.known_level >= view.wanted.feature_level
+    return view.metadata.known_level >= view.desired.feature_level

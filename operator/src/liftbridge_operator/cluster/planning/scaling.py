@@ -39,7 +39,7 @@ EMPTY_GAP_MAX_MS = 60_000
 def grow(view: View) -> Outcome | None:
     """Grow the set by one when all present brokers have joined."""
     brokers = view.seen.brokers
-    if brokers is None or not brokers.replicas or brokers.replicas >= view.wanted.replicas:
+    if brokers is None or not brokers.replicas or brokers.replicas >= view.desired.replicas:
         return None
     if brokers.revision == brokers.bad_revision:
         return None
@@ -76,7 +76,7 @@ def victim_of(view: View) -> str:
         return ""
     name = view.name(brokers.replicas - 1)
     said = view.reports.get(name)
-    if brokers.replicas > max(view.wanted.replicas, 1) or (said is not None and said.is_retired):
+    if brokers.replicas > max(view.desired.replicas, 1) or (said is not None and said.is_retired):
         return name
     return ""
 
@@ -128,7 +128,7 @@ def _prepare(view: View, name: str) -> Action | None:
             return TransferMetadataLeadership(heir)
     for one in reversed(view.names):
         known = view.brokers.get(one)
-        if known is None or ordinal_of(one) < max(view.wanted.replicas, 1):
+        if known is None or ordinal_of(one) < max(view.desired.replicas, 1):
             continue
         if not known.is_cordoned or (one == name and not known.is_draining):
             return Cordon(one, is_draining=one == name)
@@ -139,7 +139,7 @@ def _prepare(view: View, name: str) -> Action | None:
 
 def _places(view: View, partition: Partition) -> list[str]:
     """Return staying brokers without a replica of a partition."""
-    staying = view.names[: max(view.wanted.replicas, 1)]
+    staying = view.names[: max(view.desired.replicas, 1)]
     return [name for name in staying if name not in partition.replicas]
 
 
@@ -147,8 +147,8 @@ def _cannot_move(view: View) -> Wait | None:
     """Return the wait for a stream whose fixed factor exceeds the number of staying brokers."""
     for partition in view.partitions():
         factor = len(partition.target or partition.replicas)
-        is_free = partition.stream in view.wanted.automatic_factor
-        if not is_free and factor > max(view.wanted.replicas, 1):  # gate FACTOR
+        is_free = partition.stream in view.desired.automatic_factor
+        if not is_free and factor > max(view.desired.replicas, 1):  # gate FACTOR
             return Wait(
                 "ScaleDownBlocked",
                 partition.name,
@@ -199,7 +199,7 @@ def _remove_pod(view: View, brokers: BrokerSet, name: str) -> Outcome:
 
 
 def revert(view: View) -> Outcome | None:
-    """End cordons that are no longer wanted."""
+    """End cordons that are no longer desired."""
     for name in view.names:
         known = view.brokers.get(name)
         if known is None or not known.is_cordoned or name in view.drained:
@@ -207,6 +207,6 @@ def revert(view: View) -> Outcome | None:
         said = view.reports.get(name)
         if said is not None and said.is_retired:
             continue  # it is removed first, and returns as a new broker
-        if ordinal_of(name) < view.wanted.replicas:
+        if ordinal_of(name) < view.desired.replicas:
             return Outcome("MovingPartitions", Uncordon(name))
     return None

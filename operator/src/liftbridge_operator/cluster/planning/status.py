@@ -51,15 +51,15 @@ def make(
     is_ready = (
         has_leader
         and not (waits or plan.steps or is_acting or offline or under)
-        and len(ready) == view.size == view.wanted.replicas > 0
+        and len(ready) == view.size == view.desired.replicas > 0
         and all(map(view.is_serving, view.names))
         and not {*view.pods, *view.brokers} - set(view.names)
-        and not view.wanted.is_suspended
-        and not view.wanted.config_errors
+        and not view.desired.is_suspended
+        and not view.desired.config_errors
     )
     against = [*view.absent(), *(one.name for one in partitions if not view.is_full(one))]
     return Status(
-        generation=view.wanted.generation,
+        generation=view.desired.generation,
         replicas=view.size,
         ready_replicas=len(ready),
         is_ready=is_ready,

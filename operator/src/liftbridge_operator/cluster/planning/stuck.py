@@ -76,7 +76,7 @@ def missing(view: View, memory: Memory, name: str) -> Wait:
     )
     if not is_long:
         return Wait(NOT_READY, name, "the pod is ready")
-    unknown = f"`kubectl describe statefulset {view.wanted.name}` shows the cause"
+    unknown = f"`kubectl describe statefulset {view.desired.name}` shows the cause"
     why = dict(view.seen.failed_creates).get(name, unknown)
     return Wait(MISSING, name, why, is_stalled=True)
 

@@ -31,7 +31,7 @@ def restore(view: View) -> Outcome | None:
     They are brokers that were not emptied; a set without pods needs all of them at once.
     """
     brokers, size = view.seen.brokers, view.seen.recorded.size or 0
-    if brokers is None or brokers.is_terminating or view.wanted.is_suspended:
+    if brokers is None or brokers.is_terminating or view.desired.is_suspended:
         return None
     if brokers.replicas >= size:  # gate RESTORE
         return None
@@ -44,13 +44,13 @@ def suspend_or_resume(view: View) -> Outcome | None:
     brokers = view.seen.brokers
     if brokers is None:
         return None
-    if view.wanted.is_suspended:
+    if view.desired.is_suspended:
         if brokers.replicas:
             none = SetReplicas(brokers.uid, brokers.resource_version, 0)
             return Outcome("Suspending", none)
-        return Outcome("", waits=(Wait("Suspended", view.wanted.name, "spec.suspend is false"),))
-    if brokers.replicas or not view.wanted.replicas:
+        return Outcome("", waits=(Wait("Suspended", view.desired.name, "spec.suspend is false"),))
+    if brokers.replicas or not view.desired.replicas:
         return None
     # Brokers with volumes in use come first; a scale-out adds the other specified ones.
-    count = kept_count(view) or view.wanted.replicas  # gate RESUME
+    count = kept_count(view) or view.desired.replicas  # gate RESUME
     return Outcome("Resuming", SetReplicas(brokers.uid, brokers.resource_version, count))

@@ -57,6 +57,7 @@ class View:
         "_absent",
         "brokers",
         "claims",
+        "desired",
         "drained",
         "leaving",
         "members",
@@ -68,14 +69,13 @@ class View:
         "reports",
         "revision",
         "seen",
-        "wanted",
     )
 
     def __init__(self, seen: Observation) -> None:
         """Index the observation by name."""
         self.seen = seen
         self.now = seen.now_ms
-        self.wanted = seen.wanted
+        self.desired = seen.desired
         self.metadata: Metadata | None = seen.metadata
         self.names = [self.name(ordinal) for ordinal in range(min(self.size, NAMES_MAX))]
         self.pods: dict[str, Pod] = {pod.name: pod for pod in seen.pods}
@@ -90,19 +90,19 @@ class View:
         for member in known.members if known else ():
             self.members.setdefault(member.member.broker, []).append(member)
         self.revision = self._effective_revision()
-        asked = frozenset(self.wanted.drained).intersection(self.names)
+        asked = frozenset(self.desired.drained).intersection(self.names)
         self.drained = asked if len(asked) < len(self.names) else frozenset[str]()  # gate DRAIN_ALL
         self.leaving = self.drained.union(self._on_leaving_nodes())
         self._absent: list[str] | None = None
 
     def _effective_revision(self) -> str:
         brokers = self.seen.brokers
-        wanted = self.wanted.revision
+        desired = self.desired.revision
         if brokers is None:
-            return wanted
-        if wanted == brokers.bad_revision or self.wanted.config_errors:  # gate CONFIG
+            return desired
+        if desired == brokers.bad_revision or self.desired.config_errors:  # gate CONFIG
             return brokers.good_revision or brokers.revision
-        return wanted
+        return desired
 
     def _on_leaving_nodes(self) -> list[str]:
         if all(node.is_unschedulable for node in self.nodes.values()):
@@ -111,7 +111,7 @@ class View:
 
     def name(self, ordinal: int) -> str:
         """Return the name of the broker and pod with this ordinal."""
-        return f"{self.wanted.name}-{ordinal}"
+        return f"{self.desired.name}-{ordinal}"
 
     @property
     def size(self) -> int:
@@ -178,7 +178,7 @@ class View:
     def lacks_routes(self, broker: str) -> bool:
         """Return whether a broker's NATS server lacks a route to that of some ready broker."""
         said = self.reports.get(broker)
-        if said is None or not said.nats_servers or not self.wanted.has_own_nats:
+        if said is None or not said.nats_servers or not self.desired.has_own_nats:
             return False
         ready = [name for name in self.names if (pod := self.pods.get(name)) and pod.is_ready]
         return said.nats_servers < len(ready)
@@ -199,7 +199,7 @@ class View:
 
     def is_due(self, pod: Pod) -> bool:
         """Return whether a pod is to be replaced: by another template or a requested restart."""
-        return pod.revision != self.revision or pod.uid in self.wanted.restarts
+        return pod.revision != self.revision or pod.uid in self.desired.restarts
 
     def is_stuck(self, pod: Pod) -> bool:
         """Return whether a pod's container has been kept from running for `STUCK_MS`."""

@@ -20,7 +20,7 @@ from liftbridge_operator.cluster.observing.objects import (
 )
 from liftbridge_operator.cluster.observing.reads import Reads, data_claims, unmarked_claims
 from liftbridge_operator.cluster.observing.times import moment_ms, moment_text
-from liftbridge_operator.cluster.planning.observation import NO_VOLUME, DesiredVolume, Wanted
+from liftbridge_operator.cluster.planning.observation import NO_VOLUME, DesiredState, DesiredVolume
 from liftbridge_operator.cluster.planning.plan import ASKED
 from liftbridge_operator.cluster.reconciling.ports import Itself, Served
 from liftbridge_operator.cluster.reconciling.reached import (
@@ -119,10 +119,10 @@ def odd_of(reads: Reads, subject: Subject | None) -> tuple[str, ...]:
     return odd_fields(reads.set, subject.cluster, subject.inputs)
 
 
-def wanted_as_is(reads: Reads, errors: tuple[str, ...]) -> Wanted:
+def desired_as_observed(reads: Reads, errors: tuple[str, ...]) -> DesiredState:
     """Return the observed state as the desired one, since the specification cannot be read."""
     brokers = set_of(reads.set) if reads.set is not None else None
-    return Wanted(
+    return DesiredState(
         name=reads.name,
         generation=int(metadata_of(reads.resource).get("generation") or 0),
         replicas=brokers.replicas if brokers else 0,
@@ -138,8 +138,8 @@ def served_of(reads: Reads, answers: Answers) -> Served:
     ready = tuple(pod.name for pod in pods if pod.is_ready and not pod.is_terminating)
     loaded = {report.broker: dict(report.certificates) for report in answers.reports}
     keys = {report.broker: report.peer_keys for report in answers.reports}
-    wanted = set_of(reads.set).replicas if reads.set is not None else 0
-    return Served(ready, loaded, keys, are_all=len(ready) == len(pods) == wanted)
+    desired = set_of(reads.set).replicas if reads.set is not None else 0
+    return Served(ready, loaded, keys, are_all=len(ready) == len(pods) == desired)
 
 
 # -- for the status -----------------------------------------------------------------------------

@@ -24,10 +24,10 @@ from liftbridge_operator.cluster.observing.answers import Answers, ask
 from liftbridge_operator.cluster.observing.assembly import askable, observation_of, pods_of
 from liftbridge_operator.cluster.observing.desired import (
     Specification,
+    desired_of,
     memory_of,
     recorded_of,
     specification_of,
-    wanted_of,
 )
 from liftbridge_operator.cluster.observing.failing import failed_revision
 from liftbridge_operator.cluster.observing.objects import metadata_of, uid_of
@@ -46,6 +46,7 @@ from liftbridge_operator.cluster.reconciling.inputs import (
     causes_of,
     cluster_id_of,
     cluster_of,
+    desired_as_observed,
     foreign_parts,
     inputs_of,
     lost_claims,
@@ -54,7 +55,6 @@ from liftbridge_operator.cluster.reconciling.inputs import (
     served_of,
     surroundings,
     unresized_claims,
-    wanted_as_is,
 )
 from liftbridge_operator.cluster.reconciling.ports import (
     Board,
@@ -240,10 +240,10 @@ class ClusterReconciler:
         await self._tell(resource, *issued.happened)
         answers = await self._ask(known, reads, subject, issued)
         known.served = served_of(reads, answers)
-        wanted = (
-            wanted_as_is(reads, given.errors)
+        desired = (
+            desired_as_observed(reads, given.errors)
             if subject is None
-            else wanted_of(
+            else desired_of(
                 resource,
                 subject.cluster.spec,
                 revision=subject.rendered.revision,
@@ -255,7 +255,7 @@ class ClusterReconciler:
         )
         odd = odd_of(reads, subject)
         seen = observation_of(
-            reads, answers, wanted, now_ms=now_ms, fresh_cluster_id=fresh, odd=odd
+            reads, answers, desired, now_ms=now_ms, fresh_cluster_id=fresh, odd=odd
         )
         return Pass(reads, given, subject, issued, answers, seen, trouble, issued.trouble)
 
@@ -344,8 +344,8 @@ class ClusterReconciler:
     @staticmethod
     def _may_keep(found: Pass) -> bool:
         """Return whether objects that the present pods need may be written."""
-        wanted = found.seen.wanted
-        is_left_alone = wanted.is_paused or wanted.is_deleting
+        desired = found.seen.desired
+        is_left_alone = desired.is_paused or desired.is_deleting
         has_set = found.seen.brokers is None or not found.seen.brokers.is_terminating
         return (
             not is_left_alone
@@ -358,7 +358,7 @@ class ClusterReconciler:
     @classmethod
     def _may_supply(cls, found: Pass) -> bool:
         """Return whether all objects around the set may be reconciled."""
-        return cls._may_keep(found) and not found.seen.wanted.config_errors
+        return cls._may_keep(found) and not found.seen.desired.config_errors
 
     async def _bring(
         self, key: Key, known: Remembered, found: Pass, context: ActionContext | None
@@ -513,7 +513,7 @@ class ClusterReconciler:
     ) -> tuple[Happened | None, ...]:
         """Return the Events of an action."""
         fate = context.fate if context is not None else "kept"
-        failed = failed_revision(found.reads, found.seen.wanted.revision)
+        failed = failed_revision(found.reads, found.seen.desired.revision)
         event = of_action(action, found.seen, fate, failed.cause if failed is not None else "")
         return (*behind(action, found.seen), event)
 
@@ -522,7 +522,7 @@ class ClusterReconciler:
         trouble = found.trouble or found.lacking or known.untidied
         if spec is None:
             trouble = Trouble("InvalidSpec", {"detail": "; ".join(found.given.errors)})
-        is_closed = spec is not None and not found.seen.wanted.is_window_open
+        is_closed = spec is not None and not found.seen.desired.is_window_open
         return Account(
             spec=spec,
             seen=found.seen,
@@ -536,7 +536,7 @@ class ClusterReconciler:
             if spec is not None and is_closed
             else 0,
             trouble=(trouble.reason, trouble.values) if trouble is not None else None,
-            failed=failed_revision(found.reads, found.seen.wanted.revision),
+            failed=failed_revision(found.reads, found.seen.desired.revision),
         )
 
     async def _write_status(

@@ -92,7 +92,7 @@ class Pass:
     @property
     def moment(self) -> Moment:
         """Generation and time of day under which refusals are noted."""
-        return Moment(generation=self.seen.wanted.generation, now_ms=self.seen.now_ms)
+        return Moment(generation=self.seen.desired.generation, now_ms=self.seen.now_ms)
 
     @property
     def is_remade(self) -> bool:
@@ -112,7 +112,7 @@ def is_first_miss(known: Remembered, found: Pass) -> bool:
     size = seen.brokers.replicas if seen.brokers is not None else 0
     was_ready = any(
         (condition["type"], condition["status"], condition.get("observedGeneration"))
-        == ("Ready", "True", seen.wanted.generation)
+        == ("Ready", "True", seen.desired.generation)
         for condition in (resource.get("status") or {}).get("conditions") or ()
     )
     before = known.is_missed
@@ -124,12 +124,12 @@ def reason_of(found: Pass, action: act.DeletePod) -> str:
     """Return the reason for the deletion of a pod, in one word."""
     seen = found.seen
     under_way = seen.recorded.disruption
-    if any(replacement.broker == action.name for replacement in seen.wanted.replace):
+    if any(replacement.broker == action.name for replacement in seen.desired.replace):
         return "VolumeReplaced"
     if under_way is None or under_way.pod_uid != action.uid:
         return "NotRunning"
     pod = next((one for one in seen.pods if one.uid == action.uid), None)
-    is_asked = pod is not None and pod.revision == seen.wanted.revision
+    is_asked = pod is not None and pod.revision == seen.desired.revision
     return "RestartRequested" if is_asked else "RollingUpdate"
 
 
@@ -201,7 +201,7 @@ def refuse(memory: Memory, found: Pass, action: act.Action, said: Refusal) -> Me
         type(action).__name__,
         refusals.object_of(action),
         said,
-        generation=found.seen.wanted.generation,
+        generation=found.seen.desired.generation,
         now=found.seen.now_ms,
     )
 
@@ -276,6 +276,6 @@ def until_issued(decision: Decision, found: Pass, former: Memory) -> Decision:
     is_first = isinstance(decision.action, act.CreateSet) and not found.is_remade
     if not (found.issued.is_waiting and is_first):
         return decision
-    what = found.issued.certificates.secret or found.seen.wanted.name
+    what = found.issued.certificates.secret or found.seen.desired.name
     wait = Wait("CertificateIssuing", what, found.issued.certificates.detail)
     return with_wait(replace(decision, action=None), wait, former, found.seen.now_ms)

@@ -24,7 +24,7 @@ async def tidy(context: ActionContext, found: Pass) -> Trouble | None:
     if brokers is None or not found.seen.identity:
         return None
     kept = {brokers.revision, brokers.good_revision, brokers.bad_revision}
-    kept |= {pod.revision for pod in found.seen.pods} | {found.seen.wanted.revision}
+    kept |= {pod.revision for pod in found.seen.pods} | {found.seen.desired.revision}
     done = Supplied()
     async with refusal_noted(done, f"the {SETS.kind}"):
         await note_asked(context)

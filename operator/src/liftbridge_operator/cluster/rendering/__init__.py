@@ -2,8 +2,9 @@
 
     rendered = render(Cluster(name, namespace, uid, spec, restart), Inputs(cluster_id, image, ...))
 
-- `rendered.revision` is the `Wanted.revision` of the planner, `rendered.refusals` go (as texts)
-  into its `config_errors`, and `rendered.held` is a template that only a new operator would change.
+- `rendered.revision` is the `DesiredState.revision` of the planner, `rendered.refusals` go (as
+  texts) into its `config_errors`, and `rendered.held` is a template that only a new operator would
+  change.
 - `rendered.configs` are immutable ConfigMaps (the configuration, and the template itself, to be
   written again when a later one is bad): created before a template that names them.
 - `rendered.objects` are applied unchanged: ServiceAccount, Services, NetworkPolicy, monitors, and

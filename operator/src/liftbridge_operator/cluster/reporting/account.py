@@ -142,7 +142,7 @@ class Account:
         """Wait to report first: one that only a user can end comes before other waits."""
         waits = self.status.waits
         stalled = [wait for wait in waits if wait.is_stalled]
-        none = Wait("Reconciling", self.seen.wanted.name, "the next step is done")
+        none = Wait("Reconciling", self.seen.desired.name, "the next step is done")
         return next(iter((*stalled, *waits)), none)
 
     @cached_property
@@ -157,7 +157,7 @@ class Account:
     @property
     def progressing(self) -> str:
         """Reason of the work under way; empty for none, and while a user has to act."""
-        if self.stalled or self.seen.wanted.is_paused:
+        if self.stalled or self.seen.desired.is_paused:
             return ""
         if self.status.progressing:
             return self.status.progressing
@@ -174,16 +174,16 @@ class Account:
         partitions = list(view.partitions())
         voters = view.voters()
         moving = sum(1 for partition in partitions if partition.target)
-        victims = view.names[status.replicas and self.seen.wanted.replicas :]
+        victims = view.names[status.replicas and self.seen.desired.replicas :]
         return {
             "ready": status.ready_replicas,
-            "wanted": self.seen.wanted.replicas,
+            "wanted": self.seen.desired.replicas,
             "generation": status.generation,
             "partitions": self._partition_count(len(partitions), moving),
             "replicas": sum(1 for one in partitions for name in one.replicas if name in victims),
             "updated": sum(1 for pod in view.pods.values() if pod.revision == view.revision),
             "running": sum(1 for pod in view.pods.values() if pod.is_running),
-            "revision": self.seen.wanted.revision,
+            "revision": self.seen.desired.revision,
             "alive": sum(1 for voter in voters if voter.is_alive) or len(self.seen.reports),
             "voters": len(voters)
             or len(self.seen.identity.founders if self.seen.identity else ())
@@ -230,7 +230,7 @@ class Account:
             "pod": wait.object,
             "node": (pod.node if pod else "") or "unknown",
             "since": moment_text(wait.since_ms),
-            "broker": next((one.broker for one in self.seen.wanted.replace), wait.object),
+            "broker": next((one.broker for one in self.seen.desired.replace), wait.object),
             "brokers": listed(away),
             "worst": next((blocker for blocker in blockers if "/" in blocker), "none"),
             "claim": claim.name if claim else next(iter((*self.lost, *self.pending)), "none"),
@@ -258,8 +258,8 @@ class Account:
     @property
     def is_whole(self) -> bool:
         """Return whether all desired brokers are ready and, as far as known, serving."""
-        wanted = self.seen.wanted.replicas
-        return sum(map(self._is_ready, self.view.names)) >= wanted
+        desired = self.seen.desired.replicas
+        return sum(map(self._is_ready, self.view.names)) >= desired
 
 
 def coarse(seconds: int) -> int:

@@ -101,16 +101,16 @@ def _first(cases: Iterable[tuple[bool, str]], otherwise: str) -> str:
 
 
 def _ready(account: Account) -> Found:
-    wanted, status = account.seen.wanted, account.status
+    desired, status = account.seen.desired, account.status
     reason = _first(
         (
-            (wanted.is_deleting, "Deleting"),
-            (wanted.is_paused, "Paused"),
+            (desired.is_deleting, "Deleting"),
+            (desired.is_paused, "Paused"),
             (account.stalled == "InvalidSpec", "InvalidSpec"),
             (account.stalled in REFUSALS, account.stalled),
             (account.stalled != "", "Blocked"),
             (status.is_ready, "Reconciled"),
-            (wanted.is_suspended and not status.replicas, "Suspended"),
+            (desired.is_suspended and not status.replicas, "Suspended"),
         ),
         "",
     ) or _not_ready(account)
@@ -133,7 +133,7 @@ def _not_ready(account: Account) -> str:
             (is_unknown, "NoMetadataLeader"),
             (status.offline > 0, "PartitionsOffline"),
             (not account.is_whole, "BrokersNotReady"),
-            (account.seen.wanted.is_suspended, "Suspending"),
+            (account.seen.desired.is_suspended, "Suspending"),
             (bool(status.waits), "Blocked"),
         ),
         "Reconciling",
@@ -153,7 +153,7 @@ def _available(account: Account) -> Found:
         (
             (account.stalled == "QuorumLost", "QuorumLost"),
             (not account.is_founded, "Bootstrapping"),
-            (account.seen.wanted.is_suspended and not status.replicas, "Suspended"),
+            (account.seen.desired.is_suspended and not status.replicas, "Suspended"),
             (status.is_available is None, "MetadataUnknown"),
             (is_cut, "NatsUnreachable"),
             (status.is_available is True, "Serving"),
@@ -210,7 +210,7 @@ def _degraded(account: Account) -> Found:
 def _weakened(account: Account) -> Found:
     """Return a problem that may reduce redundancy later."""
     for report in account.seen.reports:
-        if report.is_retired and ordinal_of(report.broker) < account.seen.wanted.replicas:
+        if report.is_retired and ordinal_of(report.broker) < account.seen.desired.replicas:
             return "RetiredVolume", {"broker": report.broker}
     if account.certificates.reason in ("Expiring", "Expired"):
         known = account.certificates
@@ -237,7 +237,7 @@ def _disruption(account: Account) -> Found:
     blockers = account.status.disruption_blockers
     if "MetadataUnknown" in blockers:
         return "RiskUnknown", {"detail": "no leader of the metadata group answers"}
-    if not account.seen.wanted.is_window_open:
+    if not account.seen.desired.is_window_open:
         return "MaintenanceWindowClosed", {}
     if not blockers:
         return _of_links(account)
@@ -268,10 +268,10 @@ def _of_links(account: Account) -> Found:
 
 def _of_risks(account: Account) -> Found:
     """Return risks without consent, and certificates that expire soon."""
-    known, view, wanted = account.certificates, account.view, account.seen.wanted
+    known, view, desired = account.certificates, account.view, account.seen.desired
     if known.not_after_ms and known.not_after_ms - account.seen.now_ms < CERTIFICATE_LEFT_MS:
         return "CertificateExpiring", {"time": moment_text(known.not_after_ms)}
-    if wanted.allows_unavailable:
+    if desired.allows_unavailable:
         return "Allowed", {}
     voters = [voter.member.broker for voter in view.voters()]
     needed = [name for name in voters if not view.keeps_majority_without(name)]
@@ -365,7 +365,7 @@ def _monitoring(account: Account) -> Found:
 
 
 def _paused(account: Account) -> Found:
-    return ("Paused" if account.seen.wanted.is_paused else "NotPaused"), {}
+    return ("Paused" if account.seen.desired.is_paused else "NotPaused"), {}
 
 
 _RULES: Final[Mapping[str, Callable[[Account], Found]]] = {

@@ -43,10 +43,10 @@ def of_action(
         case act.CreateSet() if seen.claims:
             values = {"claims": len(seen.claims), "cluster": action.cluster_id}
             return Happened(EventReason.VOLUMES_ADOPTED, values)
-        case act.SetTemplate() if action.bad_revision == seen.wanted.revision:
+        case act.SetTemplate() if action.bad_revision == seen.desired.revision:
             return _of_return(action, seen, failure)
         case _:
-            return _of_group(action, fate, seen.wanted.drained)
+            return _of_group(action, fate, seen.desired.drained)
 
 
 def _of_group(action: act.Action, fate: str, drained: tuple[str, ...]) -> Happened | None:
@@ -83,12 +83,12 @@ def _of_deletion(action: act.DeletePod, seen: Observation) -> Happened | None:
     pod = next((one for one in seen.pods if one.name == action.name), None)
     under_way = seen.recorded.disruption
     if under_way is not None and under_way.pod_uid == action.uid:
-        changed = f" for {', '.join(seen.wanted.causes)}" if seen.wanted.causes else ""
-        cause = f"revision {seen.wanted.revision} is rolled out{changed}"
-        if action.uid in seen.wanted.restarts:
+        changed = f" for {', '.join(seen.desired.causes)}" if seen.desired.causes else ""
+        cause = f"revision {seen.desired.revision} is rolled out{changed}"
+        if action.uid in seen.desired.restarts:
             cause = "a restart was requested"
         return Happened(EventReason.BROKER_RESTARTING, {"pod": action.name, "cause": cause})
-    if any(replacement.broker == action.name for replacement in seen.wanted.replace):
+    if any(replacement.broker == action.name for replacement in seen.desired.replace):
         cause = "it starts over on an empty volume"
         return Happened(EventReason.BROKER_RESTARTING, {"pod": action.name, "cause": cause})
     cause = str(pod.stuck) if pod is not None and pod.stuck is not None else "it was not ready"
@@ -113,7 +113,7 @@ def _of_size(action: act.SetReplicas, seen: Observation) -> Happened | None:
     if has < size:
         values = {"manager": "an unknown manager", "field": ".spec.replicas"}
         return Happened(
-            EventReason.DRIFT_REPAIRED, {**values, "object": f"StatefulSet/{seen.wanted.name}"}
+            EventReason.DRIFT_REPAIRED, {**values, "object": f"StatefulSet/{seen.desired.name}"}
         )
     if seen.brokers is not None and not has:
         return Happened(EventReason.RESUMED, {})

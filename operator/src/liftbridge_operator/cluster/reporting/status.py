@@ -266,16 +266,16 @@ def _problem(one: Partition) -> model.PartitionProblem | None:
 
 
 def _plan(account: Account) -> model.Plan | None:
-    plan, wanted, spec = account.status.plan, account.seen.wanted, account.spec
+    plan, desired, spec = account.status.plan, account.seen.desired, account.spec
     if not plan.hash:
         return None
     risks = load_catalogue().risks
-    is_accepted = wanted.allows_unavailable or wanted.approved_hash == plan.hash
+    is_accepted = desired.allows_unavailable or desired.approved_hash == plan.hash
     return model.Plan(
         hash=plan.hash,
-        generation=wanted.generation,
-        revision=wanted.revision,
-        replicas=wanted.replicas,
+        generation=desired.generation,
+        revision=desired.revision,
+        replicas=desired.replicas,
         steps=tuple(
             model.PlanStep(
                 action=step.what, object=step.object[:NOTE_MAX], cause=step.cause[:NOTE_MAX]
@@ -294,7 +294,7 @@ def _plan(account: Account) -> model.Plan | None:
         needs_approval=spec is not None
         and spec.disruption.mode is DisruptionMode.APPROVAL
         and plan.needs_consent,
-        approved_hash=wanted.approved_hash or None,
+        approved_hash=desired.approved_hash or None,
     )
 
 
@@ -322,7 +322,7 @@ def _disruption(account: Account, recorded: Recorded) -> model.DisruptionState |
         since=exact_text(under_way.since_ms),
         expires=exact_text(under_way.expires_ms),
         partition_count=under_way.partitions,
-        gate=Gate.FULL_ISR if account.seen.wanted.needs_full_isr else Gate.MIN_ISR,
+        gate=Gate.FULL_ISR if account.seen.desired.needs_full_isr else Gate.MIN_ISR,
         blockers=tuple(blockers[: model.BLOCKERS_MAX]),
     )
 

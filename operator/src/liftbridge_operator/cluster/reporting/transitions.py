@@ -47,13 +47,13 @@ def _roll_begins(action: act.Action, seen: Observation) -> Happened | None:
     is_deleted = isinstance(action, act.DeletePod) and (
         under_way is None and action.template is not None
     )
-    if brokers is None or brokers.revision == seen.wanted.revision:
+    if brokers is None or brokers.revision == seen.desired.revision:
         return None
     if not (is_recorded or is_deleted):
         return None
-    old = sum(1 for pod in seen.pods if pod.revision != seen.wanted.revision)
-    cause = ", ".join(seen.wanted.causes)
-    values = {"brokers": old, "revision": seen.wanted.revision, "cause": cause or "spec"}
+    old = sum(1 for pod in seen.pods if pod.revision != seen.desired.revision)
+    cause = ", ".join(seen.desired.causes)
+    values = {"brokers": old, "revision": seen.desired.revision, "cause": cause or "spec"}
     return Happened(EventReason.ROLL_STARTED, values)
 
 
@@ -64,9 +64,9 @@ def _joins(action: act.Action, seen: Observation) -> Happened | None:
     if not isinstance(action, act.AddLearner):
         return None
     broker = action.member.broker
-    given_up = {replacement.broker: replacement.volume_uid for replacement in seen.wanted.replace}
+    given_up = {replacement.broker: replacement.volume_uid for replacement in seen.desired.replace}
     for claim in seen.claims:
-        is_its = f"{seen.wanted.name}-{claim.ordinal}" == broker
+        is_its = f"{seen.desired.name}-{claim.ordinal}" == broker
         if is_its and broker in given_up and claim.uid != given_up[broker]:
             return Happened(EventReason.BROKER_REPLACED, {"broker": broker, "claim": claim.name})
     return None
@@ -96,7 +96,7 @@ def of_status(
 
 
 def _of_plan(account: Account, before: Mapping[str, Any]) -> Iterator[Happened]:
-    plan, approved = account.status.plan, account.seen.wanted.approved_hash
+    plan, approved = account.status.plan, account.seen.desired.approved_hash
     if not plan.hash:
         return
     if plan.hash != before.get("hash"):

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 from liftbridge_operator.cluster.planning.observation import (
     BrokerSet,
     Claim,
+    DesiredState,
     Disruption,
     Identity,
     Node,
     Pod,
     SetShape,
-    Wanted,
 )
 from liftbridge_testkit.operator_sim.errors import ApiError
 
@@ -30,7 +30,7 @@ class Resource:
 
     uid: str
     resource_version: int
-    wanted: Wanted
+    desired: DesiredState
     disruption: Disruption | None = None
     shape: SetShape | None = None
     risks: tuple[str, ...] = ()

@@ -21,8 +21,8 @@ def _claim(is_kept: bool, text: str) -> None:
 
 def any_action(world: Stage, action: act.Action, seen: Seen) -> None:
     """Check the rules for all actions."""
-    wanted = seen.observation.wanted
-    _claim(not wanted.is_paused and not wanted.is_deleting, f"acts though paused: {action}")
+    desired = seen.observation.desired
+    _claim(not desired.is_paused and not desired.is_deleting, f"acts though paused: {action}")
     if isinstance(action, act.CreateSet | act.Bootstrap):
         ids = {claim.cluster_id for claim in world.api.claims.values()}
         ids |= {claim.cluster_id for claim in seen.observation.claims}
@@ -30,7 +30,7 @@ def any_action(world: Stage, action: act.Action, seen: Seen) -> None:
     if isinstance(action, act.SetTemplate):
         world.written(action.revision)
         _claim(
-            not wanted.config_errors or action.revision != wanted.revision,
+            not desired.config_errors or action.revision != desired.revision,
             "writes a template with a refused configuration",
         )
 
@@ -49,7 +49,7 @@ def planned(plan: Plan, action: act.Action, seen: Seen) -> None:
 
 def _steps_of(action: act.Action, seen: Seen) -> list[set[tuple[str, str]]]:
     """Return the plan steps required for an action; one of each set suffices."""
-    name = seen.observation.wanted.name
+    name = seen.observation.desired.name
     if isinstance(action, act.DeletePod):
         return [{(what, action.name) for what in ("Restart", "ReplaceVolume")}]
     if isinstance(action, act.DeleteClaim):
@@ -90,19 +90,21 @@ def _others_short(one: Replicas, broker: str, when: int) -> list[str]:
 
 def deletion(world: Stage, action: act.DeletePod, pod: Pod, seen: Seen) -> None:
     """Check the deletion of a pod."""
-    wanted, brokers = seen.observation.wanted, world.brokers
+    desired, brokers = seen.observation.desired, world.brokers
     if action.is_forced:
         _claim(pod.node not in world.api.nodes, f"{pod.name} is deleted by force, its node lives")
-    is_replaced = any(one.broker == pod.name for one in wanted.replace)
+    is_replaced = any(one.broker == pod.name for one in desired.replace)
     if not is_replaced:
-        _claim(not wanted.needs_approval or wanted.approved_hash != "", "restarts without approval")
-        _claim(wanted.is_window_open, "restarts outside of the window")
-        if wanted.needs_approval:
-            _claim(world.is_approved(wanted), "restarts what was not approved")
+        _claim(
+            not desired.needs_approval or desired.approved_hash != "", "restarts without approval"
+        )
+        _claim(desired.is_window_open, "restarts outside of the window")
+        if desired.needs_approval:
+            _claim(world.is_approved(desired), "restarts what was not approved")
     process = brokers.processes.get(pod.name)
     is_serving = process is not None and brokers.is_up(pod.name)
     if not is_serving or process is None or process.start_id != pod.uid:
-        _not_serving(world, pod, is_asked=is_replaced or pod.uid in wanted.restarts)
+        _not_serving(world, pod, is_asked=is_replaced or pod.uid in desired.restarts)
         return
     when = seen.metadata_ms
     for partition in brokers.partitions.values():
@@ -111,8 +113,8 @@ def deletion(world: Stage, action: act.DeletePod, pod: Pod, seen: Seen) -> None:
             _claim(not short, f"{pod.name} goes while {partition.key} lacks {short}")
             _claim(
                 len(partition.replicas) > 1
-                or wanted.allows_unavailable
-                or wanted.approved_hash != "",
+                or desired.allows_unavailable
+                or desired.approved_hash != "",
                 f"{partition.key} has one replica and nobody accepted that it is away",
             )
         heirs = [name for name in partition.isr if name != pod.name and brokers.is_up(name)]
@@ -202,7 +204,7 @@ def _one_at_a_time(world: Stage, pod: Pod, seen: Seen) -> None:
 
 def wanted_full(seen: Seen) -> bool:
     """Return whether the gate requires all replicas."""
-    return seen.observation.wanted.needs_full_isr
+    return seen.observation.desired.needs_full_isr
 
 
 def _away_before(world: Stage, name: str, when: int) -> list[str]:
@@ -272,7 +274,7 @@ def replicas(world: Stage, action: act.SetReplicas, seen: Seen) -> None:
     if now is None:
         return
     if action.replicas == 0:
-        _claim(seen.observation.wanted.is_suspended, "stops everything though not suspended")
+        _claim(seen.observation.desired.is_suspended, "stops everything though not suspended")
         return
     _claim(
         now.replicas == 0 or abs(action.replicas - now.replicas) == 1,
@@ -281,7 +283,7 @@ def replicas(world: Stage, action: act.SetReplicas, seen: Seen) -> None:
     if now.replicas == 0:
         _claim(_kept(world) <= action.replicas, f"{_kept(world)} volumes, {action.replicas} pods")
     for ordinal in range(action.replicas, now.replicas):
-        name = f"{seen.observation.wanted.name}-{ordinal}"
+        name = f"{seen.observation.desired.name}-{ordinal}"
         process = world.brokers.processes.get(name)
         _claim(not world.brokers.holds(name), f"{name} goes with its replicas")
         claim = world.api.claims.get(name)
@@ -299,8 +301,8 @@ def _kept(world: Stage) -> int:
 
 def set_size(world: Stage, action: act.CreateSet, seen: Seen) -> None:
     """Check the creation of the set over existing volumes."""
-    wanted = seen.observation.wanted
-    if action.replicas or not wanted.is_suspended:
+    desired = seen.observation.desired
+    if action.replicas or not desired.is_suspended:
         shape = world.api.resource.shape if world.api.resource is not None else None
         kept = _kept(world) if shape is None else shape.replicas
         _claim(action.replicas >= kept, f"{kept} volumes in use, {action.replicas} pods")
@@ -322,8 +324,8 @@ def orphan(world: Stage) -> None:
 
 def claim_deletion(world: Stage, claim: Claim, seen: Seen) -> None:
     """Check the deletion of a volume."""
-    wanted = seen.observation.wanted.replace
-    asked = any(one.volume_uid == claim.uid for one in wanted)
+    desired = seen.observation.desired.replace
+    asked = any(one.volume_uid == claim.uid for one in desired)
     _claim(asked, f"{claim.name} is deleted though nobody asked")
     name = claim.name
     for partition in world.brokers.partitions.values():
@@ -337,7 +339,7 @@ def claim_deletion(world: Stage, claim: Claim, seen: Seen) -> None:
         not any(votes and one.broker == name for one, votes in world.brokers.members.items()),
         f"{name} loses its directory and has a vote",
     )
-    forced = any(one.volume_uid == claim.uid and one.is_forced for one in wanted)
+    forced = any(one.volume_uid == claim.uid and one.is_forced for one in desired)
     process = world.brokers.processes.get(name)
     _claim(
         forced or process is None or process.since_ms >= seen.metadata_ms - 5_000,
@@ -397,9 +399,9 @@ def move(world: Stage, moved: act.Move, seen: Seen) -> None:
     if one is None or one.epoch != moved.partition_epoch:
         return
     if len(moved.target) < len(one.replicas):
-        wanted = seen.observation.wanted
-        _claim(moved.stream in wanted.automatic_factor, f"{moved.stream} has a fixed factor")
-        least = min(3, max(wanted.replicas, 1))
+        desired = seen.observation.desired
+        _claim(moved.stream in desired.automatic_factor, f"{moved.stream} has a fixed factor")
+        least = min(3, max(desired.replicas, 1))
         _claim(len(moved.target) >= least, f"{moved.stream} gets {len(moved.target)} replicas")
         short = [name for name in moved.target if name not in one.isr]
         _claim(not short, f"{one.key} becomes smaller and {short} are not in sync")

@@ -113,7 +113,7 @@ class Kube:
         self.api.next_version()
 
     def _cluster_name(self) -> str:
-        return "c" if self.api.resource is None else self.api.resource.wanted.name
+        return "c" if self.api.resource is None else self.api.resource.desired.name
 
     def _make_claim(self, name: str, ordinal: int, size: int) -> None:
         assert self.api.identity is not None
@@ -300,7 +300,7 @@ class Kube:
             healthy = sum(
                 1 for one in self.api.pods.values() if one.is_ready and not one.is_terminating
             )
-            # As in the disruption controller: wanted pods minus those that may be missing.
+            # As in the disruption controller: desired pods minus those that may be missing.
             if healthy - 1 < brokers.replicas - self.api.budget:
                 return False
         self.api.put_pod(pod, is_terminating=True)

@@ -187,7 +187,7 @@ class Operator:
             now_ms=world.now,
             resource_version=resource.resource_version,
             fresh_cluster_id=f"cluster-{self.rng.randrange(10**9)}",
-            wanted=resource.wanted,
+            desired=resource.desired,
             recorded=Recorded(resource.disruption, resource.shape, resource.risks, resource.size),
             identity=identity,
             brokers=brokers,

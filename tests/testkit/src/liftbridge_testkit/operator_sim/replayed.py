@@ -23,7 +23,7 @@ from liftbridge_operator.cluster.observing.objects import (
     set_of,
     version_of,
 )
-from liftbridge_operator.cluster.planning.observation import DesiredVolume, Wanted
+from liftbridge_operator.cluster.planning.observation import DesiredState, DesiredVolume
 from liftbridge_operator.kube.kinds import BUDGETS, CLAIMS, CLUSTERS, CONFIG_MAPS, PODS, SETS, Kind
 from liftbridge_operator.kube.port import FIELD_MANAGER, Object
 from liftbridge_operator.model import names
@@ -33,7 +33,7 @@ from liftbridge_testkit.kube.trace import Line, kind_named
 from liftbridge_testkit.operator_sim.api import Api, Resource
 from liftbridge_testkit.operator_sim.errors import ApiError
 
-_WANTED: Final = Wanted(
+_DESIRED: Final = DesiredState(
     name="c", generation=1, replicas=3, revision="r1", data_volume=DesiredVolume(1)
 )
 _CODES: Final[Mapping[str, int]] = {
@@ -246,7 +246,7 @@ class _Values:
 def _resource_of(body: Object) -> Resource:
     """Return the resource; the model keeps its status as one text."""
     status = json.dumps(body.get("status", {}), sort_keys=True)
-    return Resource(body["metadata"]["uid"], version_of(body), _WANTED, plan_hash=status)
+    return Resource(body["metadata"]["uid"], version_of(body), _DESIRED, plan_hash=status)
 
 
 _OF: Final[Mapping[Kind, Callable[[Object], Any]]] = {

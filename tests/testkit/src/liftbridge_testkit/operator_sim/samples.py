@@ -10,6 +10,7 @@ from liftbridge_operator.cluster.planning.observation import (
     BrokerReport,
     BrokerSet,
     Claim,
+    DesiredState,
     DesiredVolume,
     Disruption,
     Identity,
@@ -23,7 +24,6 @@ from liftbridge_operator.cluster.planning.observation import (
     Recorded,
     SelfReport,
     Verification,
-    Wanted,
 )
 from liftbridge_operator.cluster.planning.roll import remember
 
@@ -36,18 +36,18 @@ def names(count: int) -> tuple[str, ...]:
     return tuple(f"c-{one}" for one in range(count))
 
 
-def healthy(count: int = 3, **wanted: Any) -> Observation:
+def healthy(count: int = 3, **desired: Any) -> Observation:
     """Return a cluster at rest: one partition with as many replicas as brokers, at most three."""
     all_ = names(count)
     founders = tuple(Member(name, f"dir-{name}") for name in all_[:3])
     voters = all_[: 5 if count >= 5 else min(count, 3)]
-    wish = {"replicas": count, "revision": "r1", "data_volume": DesiredVolume(10), **wanted}
+    wish = {"replicas": count, "revision": "r1", "data_volume": DesiredVolume(10), **desired}
     factor = min(count, 3)
     return Observation(
         now_ms=NOW,
         resource_version=7,
         fresh_cluster_id="fresh",
-        wanted=Wanted(name="c", generation=1, **wish),
+        desired=DesiredState(name="c", generation=1, **wish),
         identity=Identity(1, "id", founders, is_started=True),
         brokers=BrokerSet("set", 5, count, "r1", "r1", "", 10),
         pods=tuple(pod(name) for name in all_),
@@ -127,9 +127,9 @@ def with_set(seen: Observation, **changes: Any) -> Observation:
     return replace(seen, brokers=replace(seen.brokers, **changes))
 
 
-def with_wanted(seen: Observation, **changes: Any) -> Observation:
+def with_desired(seen: Observation, **changes: Any) -> Observation:
     """Return a copy with another specification."""
-    return replace(seen, wanted=replace(seen.wanted, **changes))
+    return replace(seen, desired=replace(seen.desired, **changes))
 
 
 def with_metadata(seen: Observation, **changes: Any) -> Observation:
@@ -208,6 +208,6 @@ def recorded(seen: Observation, name: str = "c-2", **changes: Any) -> Observatio
 
 def came_back(seen: Observation, name: str = "c-2", **verification: Any) -> Observation:
     """Return a copy in which the recorded pod is recreated and its broker verified the token."""
-    seen = recorded(with_pod(seen, name, uid="new", revision=seen.wanted.revision), name)
+    seen = recorded(with_pod(seen, name, uid="new", revision=seen.desired.revision), name)
     seen = with_report(with_broker(seen, name, start_id="new"), name, start_id="new")
     return replace(seen, verification=Verification(TOKEN, **{"is_complete": True, **verification}))

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from liftbridge_operator.cluster.planning.decision import Decision, Plan
-from liftbridge_operator.cluster.planning.observation import Node, Observation, Wanted
+from liftbridge_operator.cluster.planning.observation import DesiredState, Node, Observation
 from liftbridge_testkit.operator_sim.api import Api, Resource, Snapshot
 from liftbridge_testkit.operator_sim.brokers import Brokers
 from liftbridge_testkit.operator_sim.kube import Kube
@@ -91,9 +91,9 @@ class Stage:
         if self.api.resource is not None:
             self.api.put_resource(risks=plan.risks, plan_hash=plan.hash)
 
-    def is_approved(self, wanted: Wanted) -> bool:
+    def is_approved(self, desired: DesiredState) -> bool:
         """Return whether a user approved the action."""
-        return wanted.approved_hash in self.approved
+        return desired.approved_hash in self.approved
 
     def written(self, revision: str) -> None:
         """Record the write of a template."""
@@ -127,20 +127,20 @@ class Stage:
         self.brokers.tick(self.now)
         self.brokers.check_acked()
 
-    def put_wanted(self, **changes: object) -> None:
+    def put_desired(self, **changes: object) -> None:
         """Change the specification as the user."""
         resource = self.api.resource
         if resource is None:
             return
-        wanted = replace(
-            resource.wanted,
-            generation=resource.wanted.generation + 1,
-            **changes,  # type: ignore[arg-type]  # names are those of `Wanted`
+        desired = replace(
+            resource.desired,
+            generation=resource.desired.generation + 1,
+            **changes,  # type: ignore[arg-type]  # names are those of `DesiredState`
         )
         self.trace(f"wanted {changes}")
-        self.api.put_resource(wanted=wanted)
+        self.api.put_resource(desired=desired)
 
-    def create_resource(self, wanted: Wanted) -> None:
+    def create_resource(self, desired: DesiredState) -> None:
         """Create the resource as the user."""
         uid = self.api.next_uid("cr")
-        self.api.resource = Resource(uid, self.api.next_version(), wanted)
+        self.api.resource = Resource(uid, self.api.next_version(), desired)

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from liftbridge_operator.cluster.planning.observation import (
+    DesiredState,
     DesiredVolume,
     Replacement,
     StuckCause,
-    Wanted,
 )
 from liftbridge_testkit.operator_sim.brokers import Replicas
 from liftbridge_testkit.operator_sim.kube import level_of
@@ -21,7 +21,7 @@ def begin(world: Stage) -> None:
     rng = world.rng
     replicas = rng.choice((1, 2, 3, 3, 3, 3, 4, 5))
     world.create_resource(
-        Wanted(
+        DesiredState(
             name="c",
             generation=1,
             replicas=replicas,
@@ -50,8 +50,8 @@ def make_streams(world: Stage) -> None:
     for name in names:
         brokers.processes[name].disk.logs[key] = 0
     if rng.random() < 0.7:
-        automatic = (*resource.wanted.automatic_factor, key[0])
-        world.put_wanted(automatic_factor=automatic)
+        automatic = (*resource.desired.automatic_factor, key[0])
+        world.put_desired(automatic_factor=automatic)
     world.trace(f"stream {key} {names}")
 
 
@@ -62,26 +62,26 @@ def change(world: Stage) -> None:
         return
     make_streams(world)
     choice = rng.randrange(16)
-    wanted = resource.wanted
+    desired = resource.desired
     if choice <= 3:
         _new_revision(world, is_bad=choice == 0)
     elif choice <= 6:
-        world.put_wanted(
+        world.put_desired(
             replicas=rng.choice((1, 2, 3, 3, 4, 5)),
             allows_unavailable=True,
             catch_up_rate=1_000 * (world.revisions % 3),
         )
         world.count("wish", "scale")
     elif choice == 7:
-        larger = DesiredVolume(wanted.data_volume.size_bytes + GIB)
-        world.put_wanted(data_volume=larger)
+        larger = DesiredVolume(desired.data_volume.size_bytes + GIB)
+        world.put_desired(data_volume=larger)
         world.count("wish", "grow")
     elif choice <= 10:
         _toggle_wish(world, choice)
     elif choice == 11:
-        errors = () if wanted.config_errors else ("unknown key",)
+        errors = () if desired.config_errors else ("unknown key",)
         _new_revision(world, is_bad=False)
-        world.put_wanted(config_errors=errors)
+        world.put_desired(config_errors=errors)
         world.count("wish", "wrong configuration")
     else:
         {12: _recreate, 13: _restart_one, 14: _drain_brokers, 15: approve}[choice](world)
@@ -90,15 +90,15 @@ def change(world: Stage) -> None:
 def _toggle_wish(world: Stage, choice: int) -> None:
     """Toggle a field of the specification."""
     assert world.api.resource is not None
-    wanted = world.api.resource.wanted
+    desired = world.api.resource.desired
     if choice == 8:
-        world.put_wanted(is_suspended=not wanted.is_suspended)
+        world.put_desired(is_suspended=not desired.is_suspended)
         world.count("wish", "suspend or resume")
     elif choice == 9:
-        world.put_wanted(is_paused=not wanted.is_paused)
+        world.put_desired(is_paused=not desired.is_paused)
         world.count("wish", "pause or go on")
     else:
-        world.put_wanted(is_window_open=not wanted.is_window_open)
+        world.put_desired(is_window_open=not desired.is_window_open)
         world.count("wish", "window")
 
 
@@ -113,8 +113,8 @@ def _new_revision(world: Stage, *, is_bad: bool) -> None:
     else:
         world.count("wish", "template")
     # Users request a level together with the template that supports it.
-    level = level_of(revision) if world.revisions % 2 == 0 else resource.wanted.feature_level
-    world.put_wanted(revision=revision, feature_level=max(level, resource.wanted.feature_level))
+    level = level_of(revision) if world.revisions % 2 == 0 else resource.desired.feature_level
+    world.put_desired(revision=revision, feature_level=max(level, resource.desired.feature_level))
 
 
 def _restart_one(world: Stage) -> None:
@@ -122,7 +122,7 @@ def _restart_one(world: Stage) -> None:
     names = sorted(world.api.pods)
     if names:
         pod = world.api.pods[world.rng.choice(names)]
-        world.put_wanted(restarts=(pod.uid,))
+        world.put_desired(restarts=(pod.uid,))
         world.count("wish", "restart of one")
 
 
@@ -130,9 +130,9 @@ def _drain_brokers(world: Stage) -> None:
     """Drain some brokers, or end that."""
     resource, rng = world.api.resource, world.rng
     assert resource is not None
-    names = [f"c-{one}" for one in range(resource.wanted.replicas)]
+    names = [f"c-{one}" for one in range(resource.desired.replicas)]
     drained = rng.sample(names, rng.randrange(1, len(names) + 1))
-    world.put_wanted(drained=() if resource.wanted.drained else tuple(sorted(drained)))
+    world.put_desired(drained=() if resource.desired.drained else tuple(sorted(drained)))
     world.count("wish", "drain or its end")
 
 
@@ -146,7 +146,9 @@ def _recreate(world: Stage) -> None:
         api.put_pod(pod, is_terminating=True)
     api.budget = None
     world.create_resource(
-        replace(resource.wanted, generation=1, approved_hash="", replicas=resource.wanted.replicas)
+        replace(
+            resource.desired, generation=1, approved_hash="", replicas=resource.desired.replicas
+        )
     )
     world.unproven.clear()
     world.count("wish", "resource created again")
@@ -155,11 +157,11 @@ def _recreate(world: Stage) -> None:
 def approve(world: Stage) -> None:
     """Approve the published plan."""
     resource = world.api.resource
-    if resource is None or not resource.wanted.needs_approval or not resource.plan_hash:
+    if resource is None or not resource.desired.needs_approval or not resource.plan_hash:
         return
-    if resource.wanted.approved_hash != resource.plan_hash:
+    if resource.desired.approved_hash != resource.plan_hash:
         world.approved.add(resource.plan_hash)
-        world.put_wanted(approved_hash=resource.plan_hash)
+        world.put_desired(approved_hash=resource.plan_hash)
         world.count("wish", "approve")
 
 
@@ -283,7 +285,7 @@ def _lose_volume(world: Stage, names: list[str]) -> None:
         return
     world.kube.destroy_node(pod.node)
     wish = Replacement(name, claim.uid)
-    world.put_wanted(replace=(*resource.wanted.replace, wish)[-4:])
+    world.put_desired(replace=(*resource.desired.replace, wish)[-4:])
     world.count("fault", "volume lost")
 
 
@@ -301,19 +303,19 @@ def heal(world: Stage) -> None:
     fixed = [
         len(partition.replicas if not partition.target else partition.target)
         for partition in brokers.partitions.values()
-        if partition.key[0] not in resource.wanted.automatic_factor
+        if partition.key[0] not in resource.desired.automatic_factor
     ]
     automatic = [
         min(3, len(partition.replicas))
         for partition in brokers.partitions.values()
-        if partition.target and partition.key[0] in resource.wanted.automatic_factor
+        if partition.target and partition.key[0] in resource.desired.automatic_factor
     ]
     least = max([1, *fixed, *automatic])
-    revision = resource.wanted.revision
+    revision = resource.desired.revision
     if revision in world.kube.bad_revisions:
         revision += "-mended"
-    world.put_wanted(
-        replicas=max(resource.wanted.replicas, least),
+    world.put_desired(
+        replicas=max(resource.desired.replicas, least),
         revision=revision,
         is_paused=False,
         is_suspended=False,
@@ -321,7 +323,7 @@ def heal(world: Stage) -> None:
         config_errors=(),
         allows_unavailable=True,
         drained=(),
-        feature_level=level_of(revision) if resource.wanted.feature_level else 0,
+        feature_level=level_of(revision) if resource.desired.feature_level else 0,
     )
 
 

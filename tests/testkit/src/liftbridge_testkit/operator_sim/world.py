@@ -106,10 +106,10 @@ class World:
         resource, brokers = self.stage.api.resource, self.stage.api.brokers
         assert resource is not None
         assert brokers is not None
-        if brokers.replicas != resource.wanted.replicas:
+        if brokers.replicas != resource.desired.replicas:
             raise InvariantError("ready with another number of brokers")
         for pod in self.stage.api.pods.values():
-            if pod.revision != resource.wanted.revision or not self.stage.brokers.is_up(pod.name):
+            if pod.revision != resource.desired.revision or not self.stage.brokers.is_up(pod.name):
                 raise InvariantError(f"ready with {pod}")
         for partition in self.stage.brokers.partitions.values():
             if set(partition.replicas) != set(partition.isr) or not partition.leader:

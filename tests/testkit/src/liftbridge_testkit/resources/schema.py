@@ -23,7 +23,7 @@ _FORBIDDEN: Final = {
     "title",
 }
 # Type -> keys of which one is required, for each bound.
-_WANTED: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
+_DESIRED: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "object": (("maxProperties",),),
     "array": (("maxItems",), ("x-kubernetes-list-type",)),
     "string": (("maxLength", "enum", "format"),),
@@ -64,7 +64,7 @@ def _bounds(node: Schema, *, is_metadata: bool) -> Iterator[str]:
     has_values = "additionalProperties" in node
     if kind == "object" and has_values == ("properties" in node) and not is_metadata:
         yield "either named properties or values"
-    wanted = _WANTED.get(kind or "")
+    wanted = _DESIRED.get(kind or "")
     if wanted is None:
         yield f"type {kind}"
     elif kind != "object" or has_values:

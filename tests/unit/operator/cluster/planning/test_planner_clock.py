@@ -26,9 +26,9 @@ from liftbridge_testkit.operator_sim.samples import (
     passes,
     recorded,
     with_broker,
+    with_desired,
     with_member,
     with_pod,
-    with_wanted,
 )
 
 DAYS_MS = 3 * 86_400_000
@@ -36,9 +36,9 @@ STEP_MS = 1_000
 NOW = 10 * DAYS_MS
 
 HEALTHY = replace(healthy(), now_ms=NOW, budget=0)
-ROLLING = with_wanted(HEALTHY, revision="r2")
+ROLLING = with_desired(HEALTHY, revision="r2")
 HALF_ROLLED = with_pod(ROLLING, "c-1", revision="r2", is_ready=False)
-GROWING = with_wanted(replace(HEALTHY, budget=1), data_volume=DesiredVolume(20))
+GROWING = with_desired(replace(HEALTHY, budget=1), data_volume=DesiredVolume(20))
 DRAINED = with_member(
     with_broker(
         replace(healthy(4, replicas=3), now_ms=NOW, budget=0),

@@ -17,11 +17,11 @@ from liftbridge_testkit.operator_sim.samples import (
     later,
     passes,
     with_claim,
+    with_desired,
     with_pod,
-    with_wanted,
 )
 
-GROWING = with_wanted(healthy(), data_volume=DesiredVolume(20))
+GROWING = with_desired(healthy(), data_volume=DesiredVolume(20))
 NO = Refusal("VolumeCannotGrow", "the class does not support it")
 
 
@@ -80,7 +80,7 @@ def test_refused_growth_holds_nothing_else_up():
         "c-1",
         "c-2",
     }
-    rolled = replace(with_wanted(GROWING, revision="r2"), budget=0)
+    rolled = replace(with_desired(GROWING, revision="r2"), budget=0)
     waits = {one.what for one in decide(rolled, memory).status.waits}
     assert {"GateReading", "VolumeCannotGrow"} <= waits
 
@@ -94,7 +94,7 @@ def test_refused_action_is_tried_again_after_a_while_and_at_once_when_something_
     memory = refused(*growths(GROWING))
     assert not isinstance(decide(later(GROWING, 1_000), memory).action, act.GrowClaim)
     assert isinstance(decide(later(GROWING, refusals.BACKOFF_MS), memory).action, act.GrowClaim)
-    other = with_wanted(GROWING, generation=2)
+    other = with_desired(GROWING, generation=2)
     assert isinstance(decide(other, memory).action, act.GrowClaim)
 
 
@@ -128,7 +128,7 @@ def test_refusals_are_remembered_up_to_a_bound():
 
 @pytest.mark.parametrize("count", [3, 40, 400])
 def test_however_many_volumes_cannot_grow_nothing_else_is_held_up(count):
-    growing = with_wanted(healthy(count), data_volume=DesiredVolume(20), replicas=count)
+    growing = with_desired(healthy(count), data_volume=DesiredVolume(20), replicas=count)
     memory = refused(*growths(growing))
     decision = decide(with_pod(growing, "c-1", is_ready=False), memory)
     assert decision.action == act.SetBudget(0)
@@ -137,7 +137,7 @@ def test_however_many_volumes_cannot_grow_nothing_else_is_held_up(count):
 
 def test_size_may_go_back_to_what_the_claims_have():
     memory = decide(GROWING, refused(*growths(GROWING))).memory
-    back = with_wanted(GROWING, data_volume=DesiredVolume(10), generation=2)
+    back = with_desired(GROWING, data_volume=DesiredVolume(10), generation=2)
     decision = decide(back, memory)
     assert decision.status.is_ready
     assert decision.memory.refused == ()
@@ -174,7 +174,7 @@ def test_set_is_not_made_again_for_volumes_that_cannot_grow():
 
 
 def test_no_broker_is_taken_away_behind_a_budget_that_is_refused():
-    rolled = with_wanted(healthy(4), revision="r2", replicas=3)
+    rolled = with_desired(healthy(4), revision="r2", replicas=3)
     memory = refused(act.SetBudget(0), said=Refusal("AdmissionDenied", "no"))
     decision = decide(rolled, memory)
     for _ in range(6):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from liftbridge_operator.cluster.observing import marks
-from liftbridge_operator.cluster.observing.desired import LISTED_MAX, wanted_of
+from liftbridge_operator.cluster.observing.desired import LISTED_MAX, desired_of
 from liftbridge_operator.cluster.planning import actions as act
 from liftbridge_operator.cluster.planning import plan
 from liftbridge_operator.cluster.planning.decide import decide
@@ -22,13 +22,13 @@ from liftbridge_testkit.operator_sim.samples import (
     recorded,
     waits,
     with_broker,
+    with_desired,
     with_member,
     with_metadata,
     with_node,
     with_partition,
     with_pod,
     with_report,
-    with_wanted,
 )
 
 
@@ -47,7 +47,7 @@ def wish(**annotations):
     named = {f"liftbridge.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
     spec = {"version": "0.1.0", "nats": {"embedded": {}}, "storage": {"data": {"size": "1Gi"}}}
     resource = {"metadata": {"name": "c", "annotations": named}, "spec": spec}
-    return wanted_of(resource, ClusterSpec.model_validate(spec), revision="r", now_ms=0)
+    return desired_of(resource, ClusterSpec.model_validate(spec), revision="r", now_ms=0)
 
 
 def test_annotations_list_pods_and_brokers():
@@ -68,9 +68,9 @@ def test_cause_in_the_plan_names_the_annotation():
 # -- restarts ---------------------------------------------------------------------------------
 
 
-def asked(**wanted):
+def asked(**desired):
     """A restart of c-1 alone; the budget is closed already."""
-    return replace(healthy(3, restarts=("uid-c-1",), **wanted), budget=0)
+    return replace(healthy(3, restarts=("uid-c-1",), **desired), budget=0)
 
 
 def test_restart_that_is_asked_for_is_planned_and_goes_through_the_gate():
@@ -97,13 +97,13 @@ def test_restart_that_is_asked_for_waits_like_any_other():
 
 
 def test_restart_is_done_when_the_pod_is_another_one():
-    seen = with_wanted(came_back(healthy(), "c-1"), restarts=("uid-c-1",))
+    seen = with_desired(came_back(healthy(), "c-1"), restarts=("uid-c-1",))
     assert plan_of(seen).steps == ()
     assert isinstance(action_of(seen), act.Record)
 
 
 def test_record_of_a_restart_that_nobody_wants_any_more_is_given_up():
-    seen = with_wanted(recorded(asked(), "c-1"), restarts=())
+    seen = with_desired(recorded(asked(), "c-1"), restarts=())
     assert isinstance(action_of(seen), act.KeepPod)
 
 
@@ -118,16 +118,16 @@ def test_stuck_pod_of_the_wanted_template_is_replaced_when_somebody_asks():
         stuck_since_ms=1,
     )
     assert isinstance(action_of(seen), act.DeletePod)
-    assert not isinstance(action_of(with_wanted(seen, restarts=())), act.DeletePod)
+    assert not isinstance(action_of(with_desired(seen, restarts=())), act.DeletePod)
 
 
 def test_approval_of_a_change_is_none_of_a_restart_that_is_asked_for_later():
     change = replace(healthy(revision="r2", needs_approval=True), budget=0)
-    approved = with_wanted(change, approved_hash=plan_of(change).hash)
+    approved = with_desired(change, approved_hash=plan_of(change).hash)
     assert decide(approved, Memory()).status.stalled == ""
-    later = with_wanted(approved, restarts=("uid-c-1",))
+    later = with_desired(approved, restarts=("uid-c-1",))
     assert decide(later, Memory()).status.stalled == "ApprovalRequired"
-    again = with_wanted(later, approved_hash=plan_of(later).hash)
+    again = with_desired(later, approved_hash=plan_of(later).hash)
     assert kinds(passes(again, 5)) == ["CheckRestart", "Record"]
 
 
@@ -188,7 +188,7 @@ def test_drain_of_all_brokers_is_no_drain():
 
 
 def test_end_of_a_drain_ends_the_cordon_and_gives_leaderships_back():
-    seen = led_by(with_wanted(drained("c-0"), drained=()), "c-1")
+    seen = led_by(with_desired(drained("c-0"), drained=()), "c-1")
     assert action_of(seen) == act.Uncordon("c-0")
     free = with_broker(seen, "c-0", is_cordoned=False)
     assert action_of(free) == act.ElectPreferred((("s", 0),))
@@ -196,16 +196,16 @@ def test_end_of_a_drain_ends_the_cordon_and_gives_leaderships_back():
 
 def test_drain_goes_on_while_a_plan_waits_for_its_approval():
     seen = replace(drained("c-0"), budget=0)
-    seen = with_wanted(seen, revision="r2", needs_approval=True)
+    seen = with_desired(seen, revision="r2", needs_approval=True)
     decision = decide(seen, Memory())
     assert decision.action == act.TransferLeaders("c-0")
-    rolled = with_wanted(seen, needs_approval=False)
+    rolled = with_desired(seen, needs_approval=False)
     assert not isinstance(action_of(rolled), act.TransferLeaders)
 
 
 def test_metadata_go_to_a_broker_that_stays_when_a_restart_moves_them():
     seen = led_by(replace(drained("c-1"), budget=0), "c-0")
-    seen = with_wanted(with_partition(seen, leader="c-2"), restarts=("uid-c-0",))
+    seen = with_desired(with_partition(seen, leader="c-2"), restarts=("uid-c-0",))
     assert passes(seen, 3)[-1].action == act.TransferMetadataLeadership("c-2")
 
 

@@ -27,6 +27,7 @@ from liftbridge_testkit.operator_sim.samples import (
     recorded,
     waits,
     with_broker,
+    with_desired,
     with_member,
     with_metadata,
     with_node,
@@ -34,18 +35,17 @@ from liftbridge_testkit.operator_sim.samples import (
     with_pod,
     with_report,
     with_set,
-    with_wanted,
 )
 
 
-def rolling(**wanted):
-    """Another template is wanted; the budget is closed already."""
-    return replace(healthy(3, **{"revision": "r2", **wanted}), budget=0)
+def rolling(**desired):
+    """Another template is desired; the budget is closed already."""
+    return replace(healthy(3, **{"revision": "r2", **desired}), budget=0)
 
 
-def last_one(**wanted):
+def last_one(**desired):
     """Only the broker with all leaderships is left to restart; everybody else has the template."""
-    seen = with_set(rolling(**wanted), revision="r2", good_revision="r2")
+    seen = with_set(rolling(**desired), revision="r2", good_revision="r2")
     return with_pod(with_pod(seen, "c-1", revision="r2"), "c-2", revision="r2")
 
 
@@ -138,9 +138,9 @@ CLOSED = {
 }
 
 
-def only_c2(**wanted):
+def only_c2(**desired):
     """Only c-2, which leads nothing, is left to restart."""
-    seen = with_set(rolling(**wanted), revision="r2", good_revision="r2")
+    seen = with_set(rolling(**desired), revision="r2", good_revision="r2")
     return with_pod(with_pod(seen, "c-0", revision="r2"), "c-1", revision="r2")
 
 
@@ -224,7 +224,7 @@ def test_no_restart_without_approval_and_it_holds_for_the_whole_roll():
     before = decide(seen, Memory()).status
     assert before.stalled == "ApprovalRequired"
     assert kinds(passes(seen, 5)) == []
-    seen = with_wanted(seen, approved_hash=before.plan.hash)
+    seen = with_desired(seen, approved_hash=before.plan.hash)
     assert kinds(passes(seen, 5)) == ["CheckRestart", "Record"]
     half = with_pod(with_set(seen, revision="r2"), "c-2", revision="r2")
     assert decide(half, Memory()).status.plan.hash == before.plan.hash
@@ -367,7 +367,7 @@ def test_pod_that_runs_unready_stays_while_it_leads_the_only_replica_that_there_
     decision = decide(alone, Memory())
     assert decision.action is None
     assert decision.status.waits[0].what == "Unreplicated"
-    accepted = with_wanted(alone, allows_unavailable=True)
+    accepted = with_desired(alone, allows_unavailable=True)
     assert isinstance(decide(accepted, Memory()).action, act.DeletePod)
     assert isinstance(decide(led_by(alone, ""), Memory()).action, act.DeletePod)
 
@@ -411,7 +411,7 @@ def test_pod_without_a_place_says_nothing_while_nodes_take_none():
 def test_first_boot_with_a_bad_template_stalls_and_a_new_one_heals():
     seen = with_set(replace(rolling(), metadata=None), revision="r1", good_revision="")
     seen = stuck(stuck(stuck(seen, "c-0"), "c-1"), "c-2")
-    assert decide(with_wanted(seen, revision="r1"), Memory()).status.stalled == "BadRevision"
+    assert decide(with_desired(seen, revision="r1"), Memory()).status.stalled == "BadRevision"
     assert isinstance(decide(seen, Memory()).action, act.DeletePod)
 
 

@@ -20,12 +20,12 @@ from liftbridge_testkit.operator_sim.samples import (
     passes,
     waits,
     with_claim,
+    with_desired,
     with_metadata,
     with_partition,
     with_pod,
     with_report,
     with_set,
-    with_wanted,
 )
 
 
@@ -42,9 +42,9 @@ def steps(seen):
     return [(one.what, one.object) for one in plan.steps]
 
 
-def at_level(level, known, wanted):
-    return with_wanted(
-        with_metadata(healthy(), feature_level=level, known_level=known), feature_level=wanted
+def at_level(level, known, desired):
+    return with_desired(
+        with_metadata(healthy(), feature_level=level, known_level=known), feature_level=desired
     )
 
 
@@ -56,10 +56,10 @@ def test_level_is_raised_when_every_broker_knows_it():
     assert action_of(at_level(1, 3, 2)) == act.SetFeatureLevel(2)
 
 
-@pytest.mark.parametrize("wanted", [0, 1, 2])
-def test_level_is_never_lowered_and_not_asked_for_again(wanted):
-    assert action_of(at_level(2, 3, wanted)) is None
-    assert decide(at_level(2, 3, wanted), Memory()).status.is_ready
+@pytest.mark.parametrize("desired", [0, 1, 2])
+def test_level_is_never_lowered_and_not_asked_for_again(desired):
+    assert action_of(at_level(2, 3, desired)) is None
+    assert decide(at_level(2, 3, desired), Memory()).status.is_ready
 
 
 def test_level_that_a_broker_does_not_know_is_waited_for():
@@ -82,7 +82,7 @@ def test_what_is_done_besides_hides_nothing_that_is_waited_for(besides):
 
 
 def test_level_waits_for_the_template_that_brings_it():
-    seen = with_wanted(at_level(1, 2, 2), revision="r2")
+    seen = with_desired(at_level(1, 2, 2), revision="r2")
     kinds = {type(one.action) for one in passes(replace(seen, budget=0))}
     assert act.SetFeatureLevel not in kinds
     assert steps(seen)[-1] == ("RaiseFeatureLevel", "c")
@@ -90,7 +90,7 @@ def test_level_waits_for_the_template_that_brings_it():
 
 
 def test_moves_are_bounded_before_any_is_made():
-    seen = with_wanted(replace(healthy(4), budget=0), replicas=3, catch_up_rate=1_000)
+    seen = with_desired(replace(healthy(4), budget=0), replicas=3, catch_up_rate=1_000)
     assert action_of(seen) == act.SetCatchUpRate(1_000)
     bounded = with_metadata(seen, catch_up_rate=1_000)
     assert isinstance(action_of(bounded), act.Cordon)
@@ -106,11 +106,11 @@ def test_bound_that_nobody_wants_any_more_is_taken_away():
 
 def with_raft(**changes):
     """A cluster whose metadata have volumes of their own, of size 5."""
-    seen = with_set(with_wanted(healthy(), raft_volume=DesiredVolume(5)), raft_bytes=5)
+    seen = with_set(with_desired(healthy(), raft_volume=DesiredVolume(5)), raft_bytes=5)
     claims = tuple(
         Claim(f"raft-{at}", at, f"raft-uid-{at}", 3, "id", 5, 5) for at in range(len(seen.claims))
     )
-    return with_wanted(replace(seen, raft_claims=claims), **changes)
+    return with_desired(replace(seen, raft_claims=claims), **changes)
 
 
 def test_volumes_for_metadata_grow_and_the_set_is_made_again():
@@ -130,7 +130,7 @@ def test_volume_for_metadata_of_a_broker_that_left_does_not_grow():
 
 
 def test_attributes_that_a_volume_does_not_have_are_waited_for():
-    seen = with_wanted(healthy(), data_volume=DesiredVolume(10, attributes_class="fast"))
+    seen = with_desired(healthy(), data_volume=DesiredVolume(10, attributes_class="fast"))
     assert waits(passes(seen)) == {"VolumeModifying"}
     changed = replace(seen, claims=tuple(with_fast(one) for one in seen.claims))
     assert decide(changed, Memory()).status.is_ready
@@ -154,18 +154,18 @@ def test_volume_that_grows_is_waited_for():
 
 
 def test_volume_that_grows_though_nobody_asks_for_it_any_more_is_not_waited_for():
-    assert decide(with_wanted(growing(), data_volume=DesiredVolume(10)), Memory()).status.is_ready
+    assert decide(with_desired(growing(), data_volume=DesiredVolume(10)), Memory()).status.is_ready
 
 
-@pytest.mark.parametrize(("wanted", "least"), [(15, 15), (10, 11)])
-def test_size_that_no_driver_makes_is_taken_back_as_far_as_can_be(wanted, least):
+@pytest.mark.parametrize(("desired", "least"), [(15, 15), (10, 11)])
+def test_size_that_no_driver_makes_is_taken_back_as_far_as_can_be(desired, least):
     seen = growing(infeasible="no")
     assert decide(seen, Memory()).status.stalled == "VolumeCannotGrow"
-    back = with_set(with_wanted(seen, data_volume=DesiredVolume(wanted)), claim_bytes=wanted)
+    back = with_set(with_desired(seen, data_volume=DesiredVolume(desired)), claim_bytes=desired)
     assert decide(back, Memory()).action == act.GrowClaim("c-1", "claim-c-1", 3, least)
     lowered = with_claim(back, "c-1", requested_bytes=least)
     assert decide(lowered, Memory()).action is None
-    assert decide(lowered, Memory()).status.is_ready == (wanted == 10)
+    assert decide(lowered, Memory()).status.is_ready == (desired == 10)
 
 
 def test_cluster_is_not_ready_before_a_broker_that_came_has_its_share():
@@ -176,13 +176,13 @@ def test_cluster_is_not_ready_before_a_broker_that_came_has_its_share():
     assert waits(passes(replace(fresh, budget=0), 2)) == {"MovingPartitions"}
     assert not decide(replace(fresh, budget=0), Memory()).status.is_ready
     assert isinstance(action_of(many), act.Reassign)
-    even = with_wanted(many, is_rebalanced=False)
+    even = with_desired(many, is_rebalanced=False)
     assert decide(even, Memory()).status.is_ready
 
 
 def with_routes(seen, count, *names):
     """The same, with NATS servers beside brokers that know so many of them."""
-    seen = with_wanted(seen, has_own_nats=True)
+    seen = with_desired(seen, has_own_nats=True)
     for name in names:
         seen = with_report(seen, name, nats_servers=count)
     return seen
@@ -190,17 +190,17 @@ def with_routes(seen, count, *names):
 
 @pytest.mark.parametrize(("count", "what"), [(2, "RoutesMissing"), (3, "GateReading")])
 def test_no_restart_while_servers_of_nats_are_apart(count, what):
-    rolling = with_wanted(replace(healthy(), budget=0), revision="r2")
+    rolling = with_desired(replace(healthy(), budget=0), revision="r2")
     seen = with_routes(rolling, count, "c-0", "c-1", "c-2")
     assert what in waits(passes(seen, 1))
     # Servers of somebody else are as many as they are.
-    assert "RoutesMissing" not in waits(passes(with_wanted(seen, has_own_nats=False), 1))
+    assert "RoutesMissing" not in waits(passes(with_desired(seen, has_own_nats=False), 1))
     # What they do not tell is not held against them.
     assert "RoutesMissing" not in waits(passes(with_routes(rolling, 0, "c-0"), 1))
 
 
 def test_restarted_broker_is_back_when_servers_of_nats_know_one_another():
-    back = came_back(with_wanted(healthy(), revision="r2"))
+    back = came_back(with_desired(healthy(), revision="r2"))
     apart = with_routes(back, 2, "c-2")
     assert "CatchingUp" in waits(passes(apart, 1))
     assert action_of(apart) is None
@@ -216,23 +216,23 @@ STOPPED = replace(with_set(healthy(), replicas=0), pods=(), reports=(), metadata
     ("seen", "expected"),
     [
         (healthy(), []),
-        (with_wanted(healthy(), replicas=5), [("AddBroker", "c-3"), ("AddBroker", "c-4")]),
-        (with_wanted(healthy(), replicas=2), [("RemoveBroker", "c-2")]),
+        (with_desired(healthy(), replicas=5), [("AddBroker", "c-3"), ("AddBroker", "c-4")]),
+        (with_desired(healthy(), replicas=2), [("RemoveBroker", "c-2")]),
         (
-            with_wanted(healthy(), data_volume=DesiredVolume(20)),
+            with_desired(healthy(), data_volume=DesiredVolume(20)),
             [("GrowVolume", f"c-{at}") for at in range(3)],
         ),
-        (with_wanted(healthy(), is_suspended=True), [("Stop", f"c-{at}") for at in range(3)]),
+        (with_desired(healthy(), is_suspended=True), [("Stop", f"c-{at}") for at in range(3)]),
         (STOPPED, [("Start", f"c-{at}") for at in range(3)]),
         (replace(STOPPED, claims=()), [("Start", f"c-{at}") for at in range(3)]),
         (replace(STOPPED, claims=STOPPED.claims[2:]), [("Start", f"c-{at}") for at in range(3)]),
         (at_level(1, 2, 2), [("RaiseFeatureLevel", "c")]),
         (
-            with_wanted(healthy(), replace=(Replacement("c-1", "claim-c-1"),)),
+            with_desired(healthy(), replace=(Replacement("c-1", "claim-c-1"),)),
             [("ReplaceVolume", "c-1")],
         ),
         (
-            replace(with_wanted(healthy(), replace=(Replacement("c-0", "lost"),)), claims=()),
+            replace(with_desired(healthy(), replace=(Replacement("c-0", "lost"),)), claims=()),
             [("ReplaceVolume", "c-0")],
         ),
         (
@@ -259,7 +259,7 @@ def test_only_restarts_and_departures_wait_for_consent():
         "revision": "r2",
     }
     found = {
-        field: decided(with_wanted(healthy(), **{field: value})).status.plan.needs_consent
+        field: decided(with_desired(healthy(), **{field: value})).status.plan.needs_consent
         for field, value in asked.items()
     }
     assert found == {
@@ -275,21 +275,21 @@ def risks(seen):
 
 
 def test_risks_are_those_of_what_is_done():
-    rolling = with_wanted(healthy(), revision="r2")
+    rolling = with_desired(healthy(), revision="r2")
     alone = {"replicas": ("c-0",), "isr": ("c-0",), "leader": "c-0"}
     assert risks(rolling) == set()
-    assert risks(with_wanted(healthy(2), revision="r2")) == {"MetadataUnavailableDuringRestart"}
+    assert risks(with_desired(healthy(2), revision="r2")) == {"MetadataUnavailableDuringRestart"}
     assert risks(with_partition(rolling, **alone)) == {"PartitionsWithOneReplica"}
-    assert risks(with_wanted(rolling, needs_full_isr=False)) == {"MinISRGate"}
-    replaced = with_wanted(healthy(), replace=(Replacement("c-1", "claim-c-1"),))
+    assert risks(with_desired(rolling, needs_full_isr=False)) == {"MinISRGate"}
+    replaced = with_desired(healthy(), replace=(Replacement("c-1", "claim-c-1"),))
     assert risks(replaced) == {"VolumeDeleted"}
 
 
 def test_risks_of_a_smaller_cluster_stay_while_it_shrinks():
-    smaller = with_wanted(healthy(5), replicas=4, deletes_volumes=True)
+    smaller = with_desired(healthy(5), replicas=4, deletes_volumes=True)
     assert risks(smaller) == {"VolumeDeleted"}
     every = {"replicas": tuple(f"c-{at}" for at in range(5))}
-    lowered = with_wanted(with_partition(smaller, **every), automatic_factor=("s",))
+    lowered = with_desired(with_partition(smaller, **every), automatic_factor=("s",))
     assert risks(lowered) == {"VolumeDeleted", "ReplicationFactorLowered"}
     # The factor has been lowered meanwhile, and the broker is still there.
     kept = Recorded(risks=("ReplicationFactorLowered", "VolumeDeleted"))

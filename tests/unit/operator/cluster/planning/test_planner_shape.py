@@ -7,6 +7,7 @@ from liftbridge_operator.cluster.planning import actions as act
 from liftbridge_operator.cluster.planning.decide import decide
 from liftbridge_operator.cluster.planning.decision import Memory
 from liftbridge_operator.cluster.planning.observation import (
+    DesiredState,
     DesiredVolume,
     Member,
     MemberReport,
@@ -14,7 +15,6 @@ from liftbridge_operator.cluster.planning.observation import (
     Replacement,
     SetShape,
     StuckCause,
-    Wanted,
 )
 from liftbridge_testkit.operator_sim.samples import (
     healthy,
@@ -23,6 +23,7 @@ from liftbridge_testkit.operator_sim.samples import (
     waits,
     with_broker,
     with_claim,
+    with_desired,
     with_member,
     with_metadata,
     with_node,
@@ -30,7 +31,6 @@ from liftbridge_testkit.operator_sim.samples import (
     with_pod,
     with_report,
     with_set,
-    with_wanted,
 )
 
 
@@ -38,10 +38,10 @@ def action_of(seen):
     return decide(seen, Memory()).action
 
 
-def nothing(**wanted):
+def nothing(**desired):
     """A resource that was just created."""
-    wish = {"replicas": 3, "revision": "r1", "data_volume": DesiredVolume(10), **wanted}
-    return Observation(1, 1, "fresh", Wanted("c", 1, **wish))
+    wish = {"replicas": 3, "revision": "r1", "data_volume": DesiredVolume(10), **desired}
+    return Observation(1, 1, "fresh", DesiredState("c", 1, **wish))
 
 
 def newborn():
@@ -244,20 +244,20 @@ def test_stream_with_an_automatic_factor_gets_fewer_replicas():
 def test_reverted_scale_in_ends_the_cordon():
     seen = with_broker(healthy(4), "c-3", is_cordoned=True, is_draining=True)
     assert action_of(seen) == act.Uncordon("c-3")
-    asked = with_wanted(seen, drained=("c-3",))
+    asked = with_desired(seen, drained=("c-3",))
     assert action_of(asked) == act.Cordon("c-3", is_draining=False)
     assert action_of(with_broker(asked, "c-3", is_draining=False)) is None
 
 
 def test_scale_in_past_the_mark_is_finished_though_reverted():
     seen = with_report(leaving(), "c-3", is_retired=True)
-    seen = with_claim(with_wanted(seen, replicas=4), "c-3", is_retired=True)
+    seen = with_claim(with_desired(seen, replicas=4), "c-3", is_retired=True)
     assert action_of(seen) == act.SetReplicas("set", 5, 3)
 
 
 def test_removed_broker_is_forgotten():
     seen = healthy(4)
-    seen = with_wanted(with_set(replace(seen, pods=seen.pods[:3]), replicas=3), replicas=3)
+    seen = with_desired(with_set(replace(seen, pods=seen.pods[:3]), replicas=3), replicas=3)
     seen = with_broker(seen, "c-3", is_fenced=True)
     assert action_of(seen) == act.RemoveMember(Member("c-3", "dir-c-3"))
     members = seen.metadata.members[:3]
@@ -335,8 +335,8 @@ def test_claims_grow_before_any_gate():
     assert action_of(seen) == act.GrowClaim("c-0", "claim-c-0", 3, 20)
 
 
-def grown(**wanted):
-    seen = healthy(data_volume=DesiredVolume(20), **wanted)
+def grown(**desired):
+    seen = healthy(data_volume=DesiredVolume(20), **desired)
     return replace(seen, claims=tuple(replace(one, requested_bytes=20) for one in seen.claims))
 
 
@@ -429,7 +429,7 @@ def test_set_that_somebody_made_smaller_is_restored():
         )
         action = action_of(seen)
         assert action == act.SetReplicas("set", 5, left + 1 if left else 3)
-        assert action_of(with_wanted(seen, is_suspended=True)) != action
+        assert action_of(with_desired(seen, is_suspended=True)) != action
 
 
 def test_nobody_says_that_a_majority_is_lost_before_everybody_was_heard():
@@ -440,7 +440,7 @@ def test_nobody_says_that_a_majority_is_lost_before_everybody_was_heard():
 
 
 def test_claim_of_another_class_is_made_again_while_it_has_no_volume():
-    seen = with_wanted(healthy(), data_volume=DesiredVolume(10, "fast"))
+    seen = with_desired(healthy(), data_volume=DesiredVolume(10, "fast"))
     seen = replace(seen, claims=tuple(replace(one, class_name="fast") for one in seen.claims))
     assert decide(seen, Memory()).status.is_ready
     bound = with_claim(seen, "c-1", class_name="fsat")

@@ -77,7 +77,7 @@ def test_nonsense_does_not_make_it_raise():
     rng = Random(99)
     for _ in range(80):
         seen = any_of(rng, Observation)
-        assert decide(seen, any_of(rng, Memory)).status.generation == seen.wanted.generation
+        assert decide(seen, any_of(rng, Memory)).status.generation == seen.desired.generation
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -13,17 +13,17 @@ from liftbridge_testkit.operator_sim.samples import (
     recorded,
     with_broker,
     with_claim,
+    with_desired,
     with_member,
     with_pod,
     with_report,
     with_set,
-    with_wanted,
 )
 
 
-def closed(seen, **wanted):
+def closed(seen, **desired):
     """The same with another specification and the budget for others closed already."""
-    return with_wanted(replace(seen, budget=0), **wanted)
+    return with_desired(replace(seen, budget=0), **desired)
 
 
 def without_pod(seen, name):

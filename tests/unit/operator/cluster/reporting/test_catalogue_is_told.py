@@ -22,12 +22,12 @@ from liftbridge_testkit.operator_sim.samples import (
     recorded,
     with_broker,
     with_claim,
+    with_desired,
     with_node,
     with_partition,
     with_pod,
     with_report,
     with_set,
-    with_wanted,
 )
 from liftbridge_testkit.repository import ROOT
 
@@ -81,7 +81,7 @@ def wiped():
 
 NONE = replace(healthy(), metadata=None, reports=())
 NO_PODS = replace(with_set(healthy(), replicas=0), pods=(), budget=0)
-ROLLING = with_wanted(healthy(), revision="r2")
+ROLLING = with_desired(healthy(), revision="r2")
 ALONE = {"replicas": ("c-0",), "isr": ("c-0",), "leader": "c-0", "min_isr": 1}
 
 OBSERVED = {
@@ -90,12 +90,12 @@ OBSERVED = {
     "nobody leads": (replace(healthy(), metadata=None), Memory()),
     "unfounded": (unfounded(), Memory()),
     "wiped": (wiped(), Memory()),
-    "suspending": (with_wanted(closed(healthy()), is_suspended=True), Memory()),
-    "suspended": (with_wanted(NO_PODS, is_suspended=True), Memory()),
+    "suspending": (with_desired(closed(healthy()), is_suspended=True), Memory()),
+    "suspended": (with_desired(NO_PODS, is_suspended=True), Memory()),
     "resuming": (NO_PODS, Memory()),
-    "paused": (with_wanted(healthy(), is_paused=True), Memory()),
-    "deleted": (with_wanted(healthy(), is_deleting=True), Memory()),
-    "wrong": (with_wanted(healthy(), config_errors=("spec.x: no",)), Memory()),
+    "paused": (with_desired(healthy(), is_paused=True), Memory()),
+    "deleted": (with_desired(healthy(), is_deleting=True), Memory()),
+    "wrong": (with_desired(healthy(), config_errors=("spec.x: no",)), Memory()),
     "no pod ready": (every(healthy(), with_pod, is_ready=False), Memory()),
     "one pod away": (with_pod(healthy(), "c-1", is_ready=False), Memory()),
     "all cut off": (every(healthy(), with_report, is_nats_connected=False), Memory()),
@@ -121,21 +121,21 @@ OBSERVED = {
     "one replica": (with_partition(healthy(), **ALONE), Memory()),
     "two brokers": (healthy(2), Memory()),
     "rolling": (recorded(ROLLING), Memory()),
-    "window closed": (with_wanted(ROLLING, is_window_open=False), Memory()),
-    "not approved": (with_wanted(closed(ROLLING), needs_approval=True), Memory()),
+    "window closed": (with_desired(ROLLING, is_window_open=False), Memory()),
+    "not approved": (with_desired(closed(ROLLING), needs_approval=True), Memory()),
     "gate closed": after(closed(with_partition(ROLLING, isr=("c-0",))), 11),
-    "bad": (with_wanted(with_set(healthy(), bad_revision="r2"), revision="r2"), Memory()),
+    "bad": (with_desired(with_set(healthy(), bad_revision="r2"), revision="r2"), Memory()),
     "growing": (healthy(3, replicas=4), Memory()),
-    "shrinking": (with_wanted(closed(healthy(4)), replicas=3), Memory()),
-    "too small": (with_wanted(closed(healthy()), replicas=2), Memory()),
+    "shrinking": (with_desired(closed(healthy(4)), replicas=3), Memory()),
+    "too small": (with_desired(closed(healthy()), replicas=2), Memory()),
     "replaced": (
-        with_wanted(closed(healthy()), replace=(Replacement("c-2", "claim-c-2"),)),
+        with_desired(closed(healthy()), replace=(Replacement("c-2", "claim-c-2"),)),
         Memory(),
     ),
-    "larger": (with_wanted(healthy(), data_volume=DesiredVolume(20)), Memory()),
+    "larger": (with_desired(healthy(), data_volume=DesiredVolume(20)), Memory()),
     "resizing": (
         with_claim(
-            with_wanted(healthy(), data_volume=DesiredVolume(20)), "c-1", requested_bytes=20
+            with_desired(healthy(), data_volume=DesiredVolume(20)), "c-1", requested_bytes=20
         ),
         Memory(),
     ),
@@ -150,7 +150,7 @@ OBSERVED = {
     ),
     "too large": (
         with_claim(
-            with_wanted(healthy(), data_volume=DesiredVolume(20)),
+            with_desired(healthy(), data_volume=DesiredVolume(20)),
             "c-1",
             requested_bytes=20,
             infeasible="no",
@@ -158,10 +158,10 @@ OBSERVED = {
         Memory(),
     ),
     "without its attributes": (
-        with_wanted(healthy(), data_volume=DesiredVolume(10, attributes_class="fast")),
+        with_desired(healthy(), data_volume=DesiredVolume(10, attributes_class="fast")),
         Memory(),
     ),
-    "of another class": (with_wanted(healthy(), data_volume=DesiredVolume(10, "fast")), Memory()),
+    "of another class": (with_desired(healthy(), data_volume=DesiredVolume(10, "fast")), Memory()),
 }
 
 ACCOUNTS = {

@@ -20,12 +20,12 @@ from liftbridge_testkit.operator_sim.samples import (
     later,
     passes,
     recorded,
+    with_desired,
     with_member,
     with_metadata,
     with_partition,
     with_pod,
     with_report,
-    with_wanted,
 )
 
 SPEC = ClusterSpec.model_validate(
@@ -119,12 +119,12 @@ CASES = {
         {"StorageReady": ("False", "Full"), "Degraded": ("True", "VolumeFull")},
     ),
     "paused": (
-        with_wanted(healthy(), is_paused=True),
+        with_desired(healthy(), is_paused=True),
         {"Ready": ("Unknown", "Paused"), "Paused": ("True", "Paused")},
     ),
-    "deleted": (with_wanted(healthy(), is_deleting=True), {"Ready": ("False", "Deleting")}),
+    "deleted": (with_desired(healthy(), is_deleting=True), {"Ready": ("False", "Deleting")}),
     "wrong": (
-        with_wanted(healthy(), config_errors=("spec.x: no",)),
+        with_desired(healthy(), config_errors=("spec.x: no",)),
         {
             "Ready": ("False", "InvalidSpec"),
             "Stalled": ("True", "InvalidSpec"),
@@ -136,7 +136,7 @@ CASES = {
         {"Ready": ("False", "Bootstrapping"), "Available": ("False", "Bootstrapping")},
     ),
     "rolling": (
-        recorded(with_wanted(healthy(), revision="r2")),
+        recorded(with_desired(healthy(), revision="r2")),
         {
             "Ready": ("False", "RollingUpdate"),
             "Progressing": ("True", "RollingUpdate"),
@@ -144,7 +144,7 @@ CASES = {
         },
     ),
     "window closed": (
-        with_wanted(healthy(), revision="r2", is_window_open=False),
+        with_desired(healthy(), revision="r2", is_window_open=False),
         {"DisruptionAllowed": ("False", "MaintenanceWindowClosed")},
     ),
     "quorum lost": (
@@ -214,7 +214,7 @@ def test_cluster_that_is_ready_is_not_told_to_be_in_work():
 
 def test_gate_that_stays_closed_is_told_after_a_while_and_never_forced():
     # A broker that is behind may itself be restarted; with two behind nobody may.
-    closed = with_partition(with_wanted(healthy(), revision="r2"), isr=("c-0",))
+    closed = with_partition(with_desired(healthy(), revision="r2"), isr=("c-0",))
     closed = replace(closed, budget=0)
     memory = passes(closed)[-1].memory
     assert "Stalled" not in told(later(closed, 5 * 60_000), memory)
