@@ -244,6 +244,11 @@ def test_too_few_replicas_in_sync_refuse_a_message_that_asks_for_an_ack() -> Non
     (told,) = sent_by(leader)
     assert told["error"]["description"] == "not appended: 2 replicas in sync, 3 needed"
     assert partition.log.log_end_offset == 1
+    subscription = SubscriptionId(partition.partition_id)
+    arrivals = [Arrival("s", INBOX, b"")] * 3
+    leader.node.on_messages(subscription, arrivals, [b"b"] * 3, world.now, world.wall_ns)
+    assert ["error" in answer for answer in sent_by(leader)] == [True] * 4
+    assert partition.log.log_end_offset == 1
     world.publish_nats("s", b"b", reply="$forbidden")
     world.publish_nats("s", b"c")
     assert partition.log.log_end_offset == 3

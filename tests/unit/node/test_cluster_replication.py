@@ -19,7 +19,8 @@ from liftbridge_broker.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from liftbridge_broker.model.ids import StreamName
+from liftbridge_broker.logformat.batch import walk
+from liftbridge_broker.model.ids import Offset, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOverrides
 from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER
@@ -214,6 +215,21 @@ def test_reload_of_settings_below_min_isr_refuses_no_message_for_its_neighbour(w
     (ack,) = world.leader().messaging.acks("i")
     assert ack.refusal == "not appended: 2 replicas in sync, 3 needed"
     assert partition.log.log_end_offset == 2
+
+
+def test_plain_messages_below_min_isr_are_stored_in_one_batch(world):
+    world.create(min_isr=3)
+    world.commit(b"a")
+    next(member for member in world.alive if member is not world.leader()).kill()
+    world.until(lambda: len(world.state().isr) == 2 and world.leader() is not None)
+    node = world.leader().node
+    partition = node.find_partition("s", 0)
+    arrivals, payloads = [Arrival("s", "", b"")] * 1_000, [b"b"] * 1_000
+    node.on_messages(
+        SubscriptionId(partition.partition_id), arrivals, payloads, world.now, world.wall_ns
+    )
+    stored = partition.log.read_batches(Offset(1), 1 << 20, partition.log.log_end_offset)
+    assert [header.count for _, header in walk(stored, 0, len(stored))] == [1_000]
 
 
 def test_a_stop_in_order_hands_over_first(world):

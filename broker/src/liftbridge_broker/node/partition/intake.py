@@ -244,11 +244,6 @@ class Intake:
         if options.ack_reply:
             self._inboxes.prepare_replies()
 
-    @property
-    def takes_singles(self) -> bool:
-        """Return whether every message is a run of its own, stored or refused by itself."""
-        return self.options.optimistic_concurrency or self.is_below_min_isr
-
     def runs_of(self, arrivals: list[Arrival], payloads: list[bytes]) -> list[PublishRun]:
         """Return runs in order of arrival; refuse and skip messages that are too large."""
         first = arrivals[0]
@@ -256,10 +251,11 @@ class Intake:
         if (
             is_uniform
             and not self._is_reserved(first.subject)
-            and not self.takes_singles
+            and not self.options.optimistic_concurrency
             and not has_envelope(payloads)
             and max(map(len, payloads)) <= self._record_bytes_max
         ):
+            # All of them ask for the same ack, so that all are stored or all are refused.
             acks = self.reply_acks(self.reply_of(first), range(len(payloads)))
             return [PublishRun(payloads, first.subject, "nats", acks, reply=first.reply)]
         runs: list[PublishRun] = []
@@ -270,8 +266,12 @@ class Intake:
         return runs
 
     def _run_ends(self, arrivals: list[Arrival]) -> list[int]:
-        """Return exclusive ends of adjacent messages with equal metadata and no special case."""
-        if self.takes_singles:
+        """Return exclusive ends of adjacent messages with equal metadata and no special case.
+
+        Below the min ISR every message is a run of its own: those of envelopes may ask for
+        different acks, and one that waits for all replicas is refused.
+        """
+        if self.options.optimistic_concurrency or self.is_below_min_isr:
             return list(range(1, len(arrivals) + 1))
         ends: list[int] = []
         for index in range(1, len(arrivals)):
@@ -373,7 +373,7 @@ class Intake:
         Acks go to the publisher's inbox, if any; a run never holds an inbox that a broker made.
         """
         count = len(run.values)
-        size = 1 if self.takes_singles else count
+        size = 1 if self.options.optimistic_concurrency else count
         return (self._copy(run, index, index + size) for index in range(0, count, size))
 
     def _copy(self, run: PublishRun, start: int, end: int) -> PublishRun:
