@@ -265,7 +265,7 @@ class Transport:
         faults = await asyncio.gather(
             *(self._fault_at(target, address, method, left) for target in targets)
         )
-        candidates = [error, *(one for one in faults if one is not None)]
+        candidates = [error, *(fault for fault in faults if fault is not None)]
         return max(candidates, key=lambda one: certainty(one.server_text))
 
     async def _fault_at(

@@ -116,7 +116,9 @@ operator.add_command(
     click.Command(
         "uninstall",
         callback=_uninstall,
-        params=[_option(one) for one in SETTINGS if one.name.startswith(("lease_", "log_"))],
+        params=[
+            _option(setting) for setting in SETTINGS if setting.name.startswith(("lease_", "log_"))
+        ],
         help="Stop the operator before an uninstall, and remove its finalizer from Streams.",
     )
 )

@@ -220,7 +220,7 @@ class AdminChanges:
         if len(refs) > LIST_MAX:
             raise InvalidRequestError(f"partitions: {len(refs)} listed, at most {LIST_MAX}")
         partitions = [self._context.find(ref)[1] for ref in refs]
-        if len({one.partition_id for one in partitions}) != len(partitions):
+        if len({partition.partition_id for partition in partitions}) != len(partitions):
             raise InvalidRequestError("partitions: a partition is listed twice")
         return partitions
 

@@ -72,8 +72,8 @@ class RestartService:
                 yield
         allowed = ACCEPTABLE if request.allow_unavailable else frozenset[BlockerKind]()
         response = admin_pb2.CheckRestartResponse(
-            blockers=_messages(one for one in blockers if one.kind not in allowed),
-            accepted=_messages(one for one in blockers if one.kind in allowed),
+            blockers=_messages(blocker for blocker in blockers if blocker.kind not in allowed),
+            accepted=_messages(blocker for blocker in blockers if blocker.kind in allowed),
             partitions=len(record.replicas),
             leaders=led,
         )

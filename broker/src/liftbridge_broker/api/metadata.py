@@ -119,9 +119,9 @@ class MetadataService:
         """Return addresses of brokers for clients of a listener; brokers without it are omitted."""
         node = self._context.node
         alive = [
-            one
-            for one in node.state.brokers.values()
-            if (not one.fenced and not one.removed) or one.broker == node.broker
+            broker
+            for broker in node.state.brokers.values()
+            if (not broker.fenced and not broker.removed) or broker.broker == node.broker
         ]
         if listener == MAIN_LISTENER:
             addresses = {one.broker: (one.host, one.port) for one in alive}

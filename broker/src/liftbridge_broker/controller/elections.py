@@ -87,11 +87,11 @@ def elect(
         The same object when its leader stays.
     """
     candidates = [
-        one
-        for one in partition.replicas
-        if one in partition.isr  # guard C4.isr
-        and brokers[one].can_lead  # guard C4.can_lead
-        and one != avoid
+        replica
+        for replica in partition.replicas
+        if replica in partition.isr  # guard C4.isr
+        and brokers[replica].can_lead  # guard C4.can_lead
+        and replica != avoid
     ]
     if partition.leader in candidates:
         return partition  # guard C4.keep

@@ -27,7 +27,7 @@ def no_room(
 ) -> str:
     """Build the refusal when fewer than `count` brokers have room; it names full brokers."""
     takers = [brokers[one] for one in placeable(brokers)]
-    full = [one for one in takers if not one.has_room(replica_counts[one.broker])]
+    full = [taker for taker in takers if not taker.has_room(replica_counts[taker.broker])]
     named = ", ".join(f"{one.broker} has {one.replicas_max}" for one in full[:NAMED_MAX])
     more = ", ..." if len(full) > NAMED_MAX else ""
     return (
@@ -109,9 +109,9 @@ class Placement:
     def _drop_full(self) -> None:
         """Skip brokers without room in the rotation."""
         self._candidates = tuple(
-            one
-            for one in self._candidates
-            if self._brokers[one].has_room(self._replica_counts[one])
+            candidate
+            for candidate in self._candidates
+            if self._brokers[candidate].has_room(self._replica_counts[candidate])
         )
 
     @staticmethod

@@ -55,9 +55,9 @@ def inquiries(state: ClusterState) -> Iterator[Inquiry]:
             if partition.isr or partition.elr or not required:
                 continue
         asked = tuple(
-            one
-            for one in partition.replicas
-            if one in required or not state.brokers[one].fenced  # guard C10.others
+            replica
+            for replica in partition.replicas
+            if replica in required or not state.brokers[replica].fenced  # guard C10.others
         )
         if asked:
             yield Inquiry(
@@ -128,7 +128,7 @@ def best_answer(
 def _positions(answers: Sequence[ReplicaAnswer]) -> dict[BrokerId, tuple[int, int]]:
     """Return last epoch and log end offset of each replica with an undamaged log."""
     return {
-        one.broker: (one.last_epoch, one.log_end_offset)
-        for one in answers
-        if not one.is_damaged  # guard C10.damaged
+        answer.broker: (answer.last_epoch, answer.log_end_offset)
+        for answer in answers
+        if not answer.is_damaged  # guard C10.damaged
     }

@@ -245,9 +245,9 @@ def laggards(
         now: Current time.
     """
     behind = [
-        one
-        for one in members
-        if one.counted != log_end_offset and now - one.caught_up_at > limits.lag_ns
+        member
+        for member in members
+        if member.counted != log_end_offset and now - member.caught_up_at > limits.lag_ns
     ]
     behind.sort(key=lambda one: one.caught_up_at)
     return [

@@ -243,9 +243,9 @@ class LeaderCore:
         isr = self._state.isr
         added = () if self._pending is None else self._pending.added
         self.maximal_isr = tuple(
-            one
-            for one in self._state.replicas
-            if one in isr or one in added  # guard L5.maximal
+            replica
+            for replica in self._state.replicas
+            if replica in isr or replica in added  # guard L5.maximal
         )
         self._counted = [self._followers[one] for one in self.maximal_isr if one != self.me]
         for broker, follower in self._followers.items():

@@ -209,8 +209,8 @@ class Streams:
             waits = {name: group.create_task(watch(name, marks)) for name, marks in known.items()}
             if waits:
                 await asyncio.wait(waits.values(), return_when=asyncio.FIRST_COMPLETED)
-            for one in waits.values():
-                one.cancel()
+            for wait in waits.values():
+                wait.cancel()
         return frozenset(
             name for name, one in waits.items() if not one.cancelled() and one.result()
         )

@@ -107,7 +107,7 @@ async def _successors(calls: AdminCalls, partitions: _Names) -> dict[str, _Names
     for name in partitions:
         if name not in statuses:
             raise NotFoundError(f"no such partition: {name.partition} of stream {name.stream}")
-    leaders = {one.leader for one in statuses.values()}
+    leaders = {status.leader for status in statuses.values()}
     if leaders == {""} or len(leaders) > 1:
         raise FailedPreconditionError(
             "partitions: must all be led by one broker, but are led by "

@@ -172,8 +172,8 @@ async def brokers(run: Run[BrokerRow]) -> None:
     """List brokers with their role, session and load."""
     async with run.admin() as admin:
         rows = await admin.brokers()
-    for one in rows:
-        run.emit(row_of(one))
+    for row in rows:
+        run.emit(row_of(row))
 
 
 def row_of(one: BrokerDescription) -> BrokerRow:
@@ -219,8 +219,8 @@ async def settings(run: Run[Setting], name: Broker) -> None:
     """List the settings in effect on a broker, with secrets masked."""
     async with run.admin() as admin:
         broker_settings = await admin.settings(name)
-    for one in broker_settings:
-        run.emit(one)
+    for broker_setting in broker_settings:
+        run.emit(broker_setting)
 
 
 async def identities(run: Run[Identity]) -> None:
@@ -230,8 +230,8 @@ async def identities(run: Run[Identity]) -> None:
         if not rows:
             await admin.brokers()  # raises the error that explains why no broker answers
             raise RetriableError("no broker answered")
-    for one in rows.values():
-        run.emit(one)
+    for row in rows.values():
+        run.emit(row)
 
 
 async def partitions(
@@ -287,8 +287,8 @@ async def reassignments(run: Run[Reassignment]) -> None:
     """List reassignments in progress."""
     async with run.admin() as admin:
         rows = await admin.reassignments()
-    for one in rows:
-        run.emit(one)
+    for row in rows:
+        run.emit(row)
 
 
 async def check_restart(

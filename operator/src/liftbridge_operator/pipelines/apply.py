@@ -107,7 +107,7 @@ async def pods_of(kube: Kube, namespace: str, pipeline: str) -> Sequence[Object]
 
 def kinds_of(means: Means) -> Sequence[Kind]:
     """Return kinds of pipeline objects; without an executor role, no right to RoleBindings."""
-    return tuple(one for one in KINDS if means.executor_role or one != ROLE_BINDINGS)
+    return tuple(kind for kind in KINDS if means.executor_role or kind != ROLE_BINDINGS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,10 @@ class GrpcPositions:
         request = data_pb2.PartitionBoundsRequest(stream=stream)
         bounds: dict[int, data_pb2.PartitionBounds] = {}
         async with asyncio.TaskGroup() as group:
-            calls = [group.create_task(self._bounds_at(one, request)) for one in self._endpoints]
+            calls = [
+                group.create_task(self._bounds_at(endpoint, request))
+                for endpoint in self._endpoints
+            ]
             for call in asyncio.as_completed(calls):
                 bounds |= await call
                 if len(bounds) >= count:

@@ -86,7 +86,9 @@ def workload_of(body: Json) -> Workload:
         return Workload(name, bool(is_current), int(ready))
     if body["kind"] == JOBS.kind:
         done = {
-            one.get("type") for one in status.get("conditions") or () if one.get("status") == "True"
+            condition.get("type")
+            for condition in status.get("conditions") or ()
+            if condition.get("status") == "True"
         }
         return Workload(
             name,
@@ -103,9 +105,9 @@ def run_of(body: Json) -> Run:
     status = body.get("status") or {}
     container: Json = next(
         (
-            one
-            for one in status.get("containerStatuses") or ()
-            if one.get("name") == names.CONTAINER
+            reported
+            for reported in status.get("containerStatuses") or ()
+            if reported.get("name") == names.CONTAINER
         ),
         {},
     )

@@ -87,7 +87,10 @@ def status_of(positions: Positions, before: Mapping[str, Any], now: str) -> dict
         before: The present status.
         now: The time, in RFC 3339.
     """
-    known = {Place(one["stream"], one["partition"]): one for one in before.get("partitions") or ()}
+    known = {
+        Place(partition["stream"], partition["partition"]): partition
+        for partition in before.get("partitions") or ()
+    }
     by_lag = sorted(positions, key=lambda place: (-positions[place].lag, place))
     shown, others = sorted(by_lag[:PARTITIONS_SHOWN_MAX]), by_lag[PARTITIONS_SHOWN_MAX:]
     found: dict[str, Any] = {
@@ -95,7 +98,7 @@ def status_of(positions: Positions, before: Mapping[str, Any], now: str) -> dict
         "partitions": [_shown(one, positions[one], known.get(one), now) for one in shown],
     }
     if others:
-        lag = sum(positions[one].lag for one in others)
+        lag = sum(positions[other].lag for other in others)
         found["others"] = {"partitions": len(others), "lag": lag}
     return found
 

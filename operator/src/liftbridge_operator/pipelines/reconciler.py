@@ -408,7 +408,9 @@ def _unreachable(pipeline: Pipeline, detail: str) -> Claim:
 def _was_caught_up(body: Object) -> bool:
     conditions = (body.get("status") or {}).get("conditions") or ()
     kind = PipelineConditionType.CAUGHT_UP.value
-    return any((one["type"], one["status"]) == (kind, "True") for one in conditions)
+    return any(
+        (condition["type"], condition["status"]) == (kind, "True") for condition in conditions
+    )
 
 
 def _has_told_failure(body: Object) -> bool:
@@ -422,7 +424,9 @@ def _former(body: Object) -> str | None:
     status: Mapping[str, Any] = body.get("status") or {}
     is_same = status.get("observedGeneration") == body["metadata"].get("generation", 1)
     blocked = (PipelineConditionType.PROGRESSING.value, Reason.BLOCKED.value)
-    is_blocked = blocked in {(one["type"], one["reason"]) for one in status.get("conditions") or ()}
+    is_blocked = blocked in {
+        (condition["type"], condition["reason"]) for condition in status.get("conditions") or ()
+    }
     return None if is_same and not is_blocked else str(status.get("workload") or "")
 
 

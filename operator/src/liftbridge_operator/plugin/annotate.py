@@ -274,4 +274,7 @@ def missing_of_return(resource: Json, brokers: Sequence[str]) -> str:
 
 def _is_ready(resource: Json) -> bool:
     conditions = (resource.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in conditions
+    )

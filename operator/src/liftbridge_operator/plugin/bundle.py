@@ -190,9 +190,9 @@ async def _events(bundle: Bundle, resource: Json, streams: Iterable[Json]) -> No
     known = {name, *(name_of(stream) for stream in streams)}
     stems = (f"{name}-", f"{names.DATA_VOLUME}-{name}-", f"{names.RAFT_VOLUME}-{name}-")
     about = [
-        one
-        for one in listing.items
-        if (who := str((one.get("regarding") or {}).get("name") or "")) in known
+        item
+        for item in listing.items
+        if (who := str((item.get("regarding") or {}).get("name") or "")) in known
         or who.startswith(stems)
     ]
     about.sort(key=lambda one: str(one.get("eventTime") or _first_seen(one)))

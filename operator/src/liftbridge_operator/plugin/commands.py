@@ -183,7 +183,9 @@ async def _on_node(
 ) -> list[tuple[Object, list[str]]]:
     namespace = "" if is_everywhere else session.namespace
     resources = await lookup.clusters(session.access, namespace)
-    found = [(one, mine) for one in resources if (mine := describe.brokers_on(one, node))]
+    found = [
+        (resource, mine) for resource in resources if (mine := describe.brokers_on(resource, node))
+    ]
     if not found:
         where = f"of namespace {namespace}" if namespace else "of any namespace"
         seen = counted(len(resources), "cluster")

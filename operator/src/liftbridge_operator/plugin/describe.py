@@ -39,21 +39,21 @@ class Answer:
 def overview(resources: Sequence[Json], now_ms: int) -> Answer:
     """Show several clusters, one per line."""
     rows = []
-    for one in resources:
-        status, ready = status_of(one), condition_of(one, "Ready")
-        is_known = lookup.is_current(one)
-        counts = status.get("partitions") or {}
+    for resource in resources:
+        status, ready = status_of(resource), condition_of(resource, "Ready")
+        is_known = lookup.is_current(resource)
+        counts, spec = status.get("partitions") or {}, resource.get("spec") or {}
         rows.append(
             (
-                namespace_of(one),
-                name_of(one),
+                namespace_of(resource),
+                name_of(resource),
                 str(ready.get("status") or "Unknown") if is_known else "Unknown",
                 str(ready.get("reason") or "") if is_known else "NotObserved",
-                f"{status.get('readyReplicas', 0)}/{(one.get('spec') or {}).get('replicas', 0)}",
+                f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
                 str(status.get("version") or ""),
                 str(counts.get("underReplicated", "")),
                 str((status.get("plan") or {}).get("hash") or ""),
-                age((one.get("metadata") or {}).get("creationTimestamp"), now_ms),
+                age((resource.get("metadata") or {}).get("creationTimestamp"), now_ms),
             )
         )
     heading = (
@@ -68,7 +68,9 @@ def overview(resources: Sequence[Json], now_ms: int) -> Answer:
         "AGE",
     )
     text = "\n".join(table(heading, rows)) if rows else "There is no LiftbridgeCluster."
-    documents = [{**lookup.summary_of(one), "status": status_of(one)} for one in resources]
+    documents = [
+        {**lookup.summary_of(resource), "status": status_of(resource)} for resource in resources
+    ]
     return Answer(text, {"clusters": documents})
 
 

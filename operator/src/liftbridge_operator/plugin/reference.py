@@ -90,9 +90,9 @@ def _section(command: click.Command, shared: set[str]) -> Iterator[str]:
         yield f"```text\n{KUBECTL} {command.name} {usage}".rstrip() + "\n```\n"
         yield f"{command.help}\n"
         own = [
-            one
-            for one in command.params
-            if isinstance(one, click.Option) and one.name not in shared
+            param
+            for param in command.params
+            if isinstance(param, click.Option) and param.name not in shared
         ]
         if own:
             yield from _table(own)

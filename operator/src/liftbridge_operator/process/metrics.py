@@ -151,7 +151,8 @@ class ConditionBoard:
     def set_conditions(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
         """Keep the conditions (`type`, `status`, `reason`) of a resource."""
         self._conditions[key] = tuple(
-            (one["type"], one["status"], one["reason"]) for one in conditions
+            (condition["type"], condition["status"], condition["reason"])
+            for condition in conditions
         )
 
     def forget(self, key: Key) -> None:
@@ -167,7 +168,9 @@ class ConditionBoard:
     def _of_clusters(self) -> Iterator[Sample]:
         for key, conditions in self._conditions.items():
             if key.kind == CLUSTERS:
-                yield from (((key.namespace, key.name, *one), 1.0) for one in conditions)
+                yield from (
+                    ((key.namespace, key.name, *condition), 1.0) for condition in conditions
+                )
 
 
 def label_of(kind: Kind) -> str:

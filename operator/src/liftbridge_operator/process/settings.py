@@ -191,7 +191,10 @@ class Settings:
     @property
     def labels(self) -> dict[str, str]:
         """Labels of the operator's own pods."""
-        return {name: value for name, _, value in (one.partition("=") for one in self.pod_labels)}
+        return {
+            name: value
+            for name, _, value in (pod_label.partition("=") for pod_label in self.pod_labels)
+        }
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Settings":

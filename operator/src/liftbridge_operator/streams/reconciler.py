@@ -331,7 +331,11 @@ class StreamReconciler:
         if isinstance(action, RemoveFinalizer) and action.stream_id and stream is not None:
             mine = mark_of(resource.namespace, resource.name, resource.uid)
             await self._unmark(resource.namespace, cluster, stream, mine)
-        names = [one for one in body["metadata"].get("finalizers", ()) if one != FINALIZER]
+        names = [
+            finalizer
+            for finalizer in body["metadata"].get("finalizers", ())
+            if finalizer != FINALIZER
+        ]
         if isinstance(action, AddFinalizer):
             names.append(FINALIZER)
         await self._kube.patch(

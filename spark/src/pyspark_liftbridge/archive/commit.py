@@ -337,4 +337,4 @@ def _by_key_txn(snapshot: Snapshot, compaction: Compaction, span: delta.Span) ->
 def _run_id(actions: Sequence[delta.Action]) -> str | None:
     """Return the run that wrote an entry, `None` for another writer's."""
     infos = (action for action in actions if isinstance(action, delta.CommitInfo))
-    return next((one.run.run_id for one in infos if one.run is not None), None)
+    return next((info.run.run_id for info in infos if info.run is not None), None)

@@ -183,7 +183,7 @@ def judge_rewrite(rewrite: Rewrite, live: Container[str]) -> Verdict:
     Returns:
         `COMMITTED` if the rewrite may be written as the next entry.
     """
-    is_there = all(one.path in live for one in rewrite.removes)  # guard Archive.rewrite
+    is_there = all(remove.path in live for remove in rewrite.removes)  # guard Archive.rewrite
     return Verdict.COMMITTED if is_there else Verdict.PLAN_AGAIN
 
 

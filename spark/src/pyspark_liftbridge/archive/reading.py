@@ -269,8 +269,10 @@ def time_behind(snapshot: Snapshot, partition: int) -> datetime | None:
     by_key = ends.get(fence.by_key_id(stream_id, partition))
     files = by_partition(snapshot)
     stats = [add.stats for one in (partition, None) for add in files.get(one, ())]
-    times = [one.timestamps[1] for one in stats if one is not None and one.timestamps is not None]
-    offsets = [one.offsets[1] for one in stats if one is not None and one.offsets is not None]
+    times = [
+        stat.timestamps[1] for stat in stats if stat is not None and stat.timestamps is not None
+    ]
+    offsets = [stat.offsets[1] for stat in stats if stat is not None and stat.offsets is not None]
     if end is None or max(offsets, default=-1) < end.version - 1:
         return None
     is_compacted = by_key is not None and by_key.version >= end.version

@@ -186,19 +186,22 @@ def _tiling_faults(run: delta.Run, adds: Sequence[delta.Add]) -> Iterator[str]:
     )
     for span in run.ranges:
         at = span.start
-        for one in origins:
-            if one.partition == span.partition and span.start <= one.start < span.end:
-                if one.start != at:
-                    yield f"partition {one.partition}: a file from {one.start}, not from {at}"
-                at = one.end
+        for origin in origins:
+            if origin.partition == span.partition and span.start <= origin.start < span.end:
+                if origin.start != at:
+                    yield f"partition {origin.partition}: a file from {origin.start}, not from {at}"
+                at = origin.end
         if at not in (span.start, span.end):
             yield f"partition {span.partition}: files end at {at}, their range at {span.end}"
-    for one in origins:
+    for origin in origins:
         if not any(
-            span.partition == one.partition and span.start <= one.start and one.end <= span.end
+            span.partition == origin.partition
+            and span.start <= origin.start
+            and origin.end <= span.end
             for span in (*run.ranges, *run.compacted)
         ):
-            yield f"partition {one.partition}: a file from {one.start} to {one.end} is in no range"
+            place = f"from {origin.start} to {origin.end}"
+            yield f"partition {origin.partition}: a file {place} is in no range"
 
 
 @dataclass
@@ -274,7 +277,7 @@ def _read(store: Store, add: delta.Add) -> dict[int, _Contents]:
             cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
             for part in np.split(offsets, cuts):
                 one.runs.append((int(part[0]), int(part[-1]) + 1, add.path))
-    count = sum(one.digest.records for one in contents.values())
+    count = sum(content.digest.records for content in contents.values())
     if add.stats is not None and add.stats.rows != count:
         raise DamagedError(f"{count} records, but the log says {add.stats.rows}")
     if add.origin is not None:

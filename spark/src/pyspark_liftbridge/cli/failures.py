@@ -59,7 +59,10 @@ def failure_of(error: Exception) -> tuple[str, int]:
         ours = [one for one in raised if "liftbridge" in one[0]]
         _, name, line = (ours or raised)[-1]
         return _short(line), _CODES.get(name, exits.UNHEALTHY)
-    line = next((one.strip() for one in text.splitlines() if one.strip()), type(error).__name__)
+    line = next(
+        (written.strip() for written in text.splitlines() if written.strip()),
+        type(error).__name__,
+    )
     is_statement = any(one.__name__ in _STATEMENT for one in type(error).__mro__)
     return _short(line), exits.USAGE if is_statement else exits.UNHEALTHY
 

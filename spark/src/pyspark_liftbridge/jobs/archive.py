@@ -267,7 +267,7 @@ def _not_behind(
         )
         if not is_same:
             break
-        bounds = {one: now[one] for one in bounds}
+        bounds = {bound: now[bound] for bound in bounds}
         if time.monotonic() > deadline:
             _check_stored(client, stream, bounds, ends)
             break
@@ -285,7 +285,7 @@ def _check_stored(
     """
     if not client.has_data:
         return  # such a server does not report its log end offset
-    stored = {one.partition: one.log_end for one in client.streams.get(stream).bounds()}
+    stored = {bound.partition: bound.log_end for bound in client.streams.get(stream).bounds()}
     behind = [one for one, end in ends.items() if end > bounds[one].latest]
     if all(ends[one] <= stored.get(one, 0) for one in behind):
         first = behind[0]
@@ -338,12 +338,12 @@ def _works(
         Range(
             job.stream,
             stream_id,
-            one.partition,
-            one.start,
-            one.end,
-            None if one.read is None else one.read.unclean_epoch,  # guard Archive.range
+            part.partition,
+            part.start,
+            part.end,
+            None if part.read is None else part.read.unclean_epoch,  # guard Archive.range
         )
-        for one in parts
+        for part in parts
     ]
     tasks = tasks_of(ranges, Split(None, TASK_OFFSETS_MAX, TASK_OFFSETS_MIN), leaders)
     return [Work(job, table, tuple(task)).text() for task in tasks]

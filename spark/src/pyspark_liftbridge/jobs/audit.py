@@ -253,7 +253,7 @@ class _Pair:
         work = self._work
         try:
             batches = batches_of(work.access, holder, work.partition, offset, offset + 1)
-            return next((one for one in batches if one.num_rows), None)
+            return next((batch for batch in batches if batch.num_rows), None)
         except OutOfRangeError:
             return None
 
@@ -325,7 +325,7 @@ class _Held:
         self._partitions = _partitions(client, job.stream)
         self._is_compacted = is_compacted(client, job.stream)
         stream = client.streams.get(job.stream)
-        self._leaders = {one.partition: one for one in stream.bounds()}
+        self._leaders = {bound.partition: bound for bound in stream.bounds()}
         self.by_partition: dict[int, list[Holder]] = {leader: [] for leader in self._leaders}
         self._add_replicas()
         if job.access.root:
@@ -380,7 +380,7 @@ class _Held:
             for number in numbers:
                 self._unread(number, broker, " ".join(str(error).split()))
             return {}
-        return {one.partition: one for one in bounds}
+        return {bound.partition: bound for bound in bounds}
 
     def _unread(self, number: int, broker: str, cause: str) -> None:
         text = f"was not compared: {cause}"
@@ -415,7 +415,7 @@ class _Held:
         partitions = _partitions(self._client, other)
         # Records restored to the stream may come from a compacted log.
         may_lack = self._is_compacted or is_compacted(self._client, other)
-        found = {one.partition: one for one in self._client.streams.get(other).bounds()}
+        found = {bound.partition: bound for bound in self._client.streams.get(other).bounds()}
         for number in sorted(partitions.keys() - self._leaders.keys()):
             text = f"has a partition that stream {self._job.stream} lacks"
             ends = found[number].log_start, found[number].high_watermark

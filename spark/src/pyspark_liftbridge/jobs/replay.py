@@ -304,7 +304,7 @@ def _bounds(client: SyncClient, target: str) -> Mapping[int, PartitionBounds]:
         raise OptionError(
             f"stream {target} does not exist: create it with the settings that it needs"
         ) from None
-    return {one.partition: one for one in stream.bounds()}
+    return {bound.partition: bound for bound in stream.bounds()}
 
 
 def _part(
@@ -411,7 +411,7 @@ def _reports(job: Job, parts: Sequence[Part], tell: Progress) -> Iterator[None]:
         stream = job.access.client(job.target).streams.get(job.target)
         while not is_over.wait(PROGRESS_SECONDS):
             with suppress(LiftbridgeError):
-                ends = {one.partition: one.high_watermark for one in stream.bounds()}
+                ends = {bound.partition: bound.high_watermark for bound in stream.bounds()}
                 tell(sum(max(0, ends[part.partition] - part.target_end) for part in parts), all_)
 
     thread = Thread(target=report, name="replay-progress", daemon=True)

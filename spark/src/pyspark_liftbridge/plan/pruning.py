@@ -84,7 +84,7 @@ def _common(
 
 
 def _given(*numbers: int | None) -> list[int]:
-    return [one for one in numbers if one is not None]
+    return [number for number in numbers if number is not None]
 
 
 def _cut(one: Range, start: int | None, end: int | None) -> list[Range]:

@@ -214,26 +214,30 @@ class Layout(NamedTuple):
     def ddl(self) -> str:
         """The schema as Spark DDL."""
         return ", ".join(
-            f"{one.name} {one.ddl}{'' if one.is_nullable else ' not null'}" for one in self.columns
+            f"{column.name} {column.ddl}{'' if column.is_nullable else ' not null'}"
+            for column in self.columns
         )
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Columns of the client; at least the offset, by which rows are counted."""
         return tuple(
-            dict.fromkeys(("offset", *(name for one in self.columns for name in one.needs)))
+            dict.fromkeys(("offset", *(name for column in self.columns for name in column.needs)))
         )
 
     @property
     def schema(self) -> pa.Schema:
         """The schema in Arrow."""
         return pa.schema(
-            [pa.field(one.name, one.kind, nullable=one.is_nullable) for one in self.columns]
+            [
+                pa.field(column.name, column.kind, nullable=column.is_nullable)
+                for column in self.columns
+            ]
         )
 
     def rows(self, records: pa.RecordBatch, place: Place) -> pa.RecordBatch:
         """Convert records of one partition to rows."""
-        made = [one.make(records, place) for one in self.columns]
+        made = [column.make(records, place) for column in self.columns]
         return pa.record_batch(made, schema=self.schema)
 
 
@@ -244,7 +248,7 @@ def layout_of(shape: Shape) -> Layout:
         OptionError: A column does not exist, or needs another option.
     """
     all_columns = KAFKA_COLUMNS if shape.is_kafka_schema else COLUMNS
-    offered = [one for one in all_columns if shape.has_headers or one is not _HEADERS]
+    offered = [column for column in all_columns if shape.has_headers or column is not _HEADERS]
     if shape.columns is None:
         return Layout(offered)
     names = {one.name for one in offered}

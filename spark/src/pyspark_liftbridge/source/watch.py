@@ -113,7 +113,7 @@ class Watch:
         partitions = cluster.partitions_of(
             client,
             options.subscription,
-            running={one.stream for one in self._bounds},
+            running={bound.stream for bound in self._bounds},
             there=there,
         )
         made = {name: info.created for name, info in there.items() if name in partitions}

@@ -79,7 +79,7 @@ class Search:
         seekers, contradictions = self._discovery.seekers, self._discovery.contradictions()
         if contradictions:
             own = _claimed(self._me.broker, self._discovery.claim)
-            others = "; ".join(_claimed(*one) for one in contradictions.items())
+            others = "; ".join(_claimed(*item) for item in contradictions.items())
             return f"agreement on the founders of the cluster: {own}; {others}"
         if self.role is Role.PEER:
             missing = ", ".join(broker for broker in self._others if broker not in seekers)

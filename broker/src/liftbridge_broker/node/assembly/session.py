@@ -258,8 +258,10 @@ def has_company(core: Core) -> bool:
     """Return whether other brokers could take over this one's partitions, or vote without it."""
     if core.registration is None or core.node.cluster is None:
         return False
-    others = [one for one in core.node.state.brokers.values() if one.broker != core.node.broker]
-    return any(not one.removed for one in others) or len(core.consensus.voters) > 1
+    others = [
+        broker for broker in core.node.state.brokers.values() if broker.broker != core.node.broker
+    ]
+    return any(not other.removed for other in others) or len(core.consensus.voters) > 1
 
 
 def hand_over(core: Core, timeout_ns: int) -> Generator[None, None, bool]:

@@ -129,7 +129,9 @@ class StreamReadiness:
         reply: Callable[[tuple[PartitionId, ...]], None],
     ) -> None:
         """Reply with the partitions that listen here, once the NATS server has subscribed them."""
-        listening = tuple(one for one in partitions if self._listening.is_listening(one))
+        listening = tuple(
+            partition for partition in partitions if self._listening.is_listening(partition)
+        )
         if listening:
             self._context.messaging.when_subscribed(lambda: reply(listening))
 

@@ -92,7 +92,9 @@ class Replicas:
     def on_brokers(self) -> None:
         """Handle a change of registrations or fences."""
         brokers = self._context.state.brokers
-        self.roles.eligible = frozenset(one.broker for one in brokers.values() if one.can_lead)
+        self.roles.eligible = frozenset(
+            broker.broker for broker in brokers.values() if broker.can_lead
+        )
         for leader, session in self.roles.fetching.items():
             session.set_leader_broker_epoch(brokers[leader].broker_epoch)
         for leading in self.leading.values():

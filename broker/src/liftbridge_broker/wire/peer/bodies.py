@@ -425,13 +425,13 @@ def _leader_report(message: pb.Peer) -> LeaderReport:
     return LeaderReport(
         tuple(
             Silence(
-                PartitionId(one.partition_id),
-                BrokerId(name(one.leader, "leader")),
-                LeaderEpoch(one.leader_epoch),
-                MetadataIndex(one.partition_epoch),
-                one.silence_ns,
+                PartitionId(silence.partition_id),
+                BrokerId(name(silence.leader, "leader")),
+                LeaderEpoch(silence.leader_epoch),
+                MetadataIndex(silence.partition_epoch),
+                silence.silence_ns,
             )
-            for one in silences
+            for silence in silences
         )
     )
 
@@ -490,12 +490,12 @@ def _log_info_reply(message: pb.Peer) -> LogInfoReply:
     return LogInfoReply(
         tuple(
             LogInfo(
-                PartitionId(one.partition_id),
-                LeaderEpoch(one.last_epoch) if one.HasField("last_epoch") else None,
-                offset(one.log_end_offset),
-                one.is_damaged,
+                PartitionId(log.partition_id),
+                LeaderEpoch(log.last_epoch) if log.HasField("last_epoch") else None,
+                offset(log.log_end_offset),
+                log.is_damaged,
             )
-            for one in logs
+            for log in logs
         )
     )
 

@@ -89,7 +89,9 @@ async def record_for(context: ActionContext, revision: str) -> Recorded:
 async def keep_revision(context: ActionContext, record: Recorded) -> None:
     """Store a template, so that it can be written again when a later one is bad."""
     body = workload.kept_revision(context.cluster, context.inputs, record)
-    if metadata_of(body)["name"] in {metadata_of(one)["name"] for one in context.rendered.configs}:
+    if metadata_of(body)["name"] in {
+        metadata_of(config)["name"] for config in context.rendered.configs
+    }:
         return  # this pass writes it with everything else that pods need
     try:
         await context.kube.create(body)

@@ -79,9 +79,9 @@ async def _owners_of_claims(context: ActionContext, done: Supplied) -> None:
         if is_owned_by(claim, cluster.uid) == is_deleted or _is_going(claim):
             continue
         others = [
-            one
-            for one in metadata_of(claim).get("ownerReferences") or ()
-            if one.get("kind") != CLUSTER_KIND
+            owner_reference
+            for owner_reference in metadata_of(claim).get("ownerReferences") or ()
+            if owner_reference.get("kind") != CLUSTER_KIND
         ]
         owner: dict[str, Any] = {
             "apiVersion": API_VERSION,

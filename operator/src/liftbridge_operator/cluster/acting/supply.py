@@ -58,7 +58,9 @@ async def supply(context: ActionContext) -> Supplied:
     """
     done = Supplied()
     configs = (*await configs_in_force(context), *context.rendered.configs)
-    await _configs(context, {metadata_of(one)["name"]: one for one in configs}.values(), done)
+    await _configs(
+        context, {metadata_of(config)["name"]: config for config in configs}.values(), done
+    )
     kinds = dict.fromkeys((*PRUNED, *(kind_of(one) for one in context.rendered.objects)))
     for kind in kinds:
         if kind in MONITORS:

@@ -51,7 +51,9 @@ def _details(status: admin_pb2.BrokerStatusResponse) -> dict[str, Any]:
         "nats_servers": len(status.nats_cluster) or 1,
         "damage": damage[0] if damage else "",
         "clock_ms": status.time // _MILLISECOND_NS,
-        "certificates": tuple((one.setting, one.fingerprint) for one in status.certificates),
+        "certificates": tuple(
+            (certificate.setting, certificate.fingerprint) for certificate in status.certificates
+        ),
         "peer_keys": tuple(status.peer_keys),
     }
 

@@ -232,7 +232,9 @@ class GrpcAdmin:
         self, leader: str, partitions: Sequence[tuple[str, int]]
     ) -> Refusal | None:
         """See `BrokerAdmin`."""
-        request = admin_pb2.ElectPreferredRequest(partitions=[_ref(*one) for one in partitions])
+        request = admin_pb2.ElectPreferredRequest(
+            partitions=[_ref(*partition) for partition in partitions]
+        )
         return await self._do(leader, request, admin_pb2.ElectPreferredResponse)
 
     async def cordon(self, leader: str, broker: str, *, is_draining: bool) -> Refusal | None:

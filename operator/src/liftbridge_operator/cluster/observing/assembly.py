@@ -90,7 +90,9 @@ def _set(reads: Reads, odd: tuple[str, ...]) -> BrokerSet | None:
 
 def pods_of(reads: Reads) -> tuple[Pod, ...]:
     """Parse pods of brokers, in the order of their ordinals."""
-    zones = {str(metadata_of(one)["name"]): label_of(one, ZONE_LABEL) for one in reads.nodes or ()}
+    zones = {
+        str(metadata_of(node)["name"]): label_of(node, ZONE_LABEL) for node in reads.nodes or ()
+    }
     return tuple(
         pod_of(
             one,

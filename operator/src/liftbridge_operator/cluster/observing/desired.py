@@ -125,8 +125,12 @@ def desired_of(
         restarts=listed(annotation_of(resource, marks.RESTART_PODS)),
         drained=listed(annotation_of(resource, marks.DRAIN)),
         replace=tuple(
-            Replacement(names.broker(name, one.broker), one.volume_uid, one.force)
-            for one in spec.replace_brokers
+            Replacement(
+                names.broker(name, replacement.broker),
+                replacement.volume_uid,
+                replacement.force,
+            )
+            for replacement in spec.replace_brokers
         ),
         raft_volume=NO_VOLUME if spec.storage.raft is None else volume_of(spec.storage.raft),
         feature_level=spec.feature_level or 0,

@@ -268,9 +268,12 @@ def hosts_of(volume: Json) -> tuple[str, ...]:
     required = ((volume.get("spec") or {}).get("nodeAffinity") or {}).get("required") or {}
     hosts: list[str] = []
     for term in required.get("nodeSelectorTerms") or ():
-        for one in term.get("matchExpressions") or ():
-            if one.get("key") == HOST_LABEL and one.get("operator") == "In":
-                hosts += one.get("values") or ()
+        for match_expression in term.get("matchExpressions") or ():
+            if (
+                match_expression.get("key") == HOST_LABEL
+                and match_expression.get("operator") == "In"
+            ):
+                hosts += match_expression.get("values") or ()
     return tuple(dict.fromkeys(hosts))
 
 

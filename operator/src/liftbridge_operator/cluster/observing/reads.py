@@ -164,7 +164,7 @@ def _size(resource: Json, brokers: Json | None) -> int:
     if brokers is not None:
         return int((brokers.get("spec") or {}).get("replicas") or 0)
     sizes = (resource.get("status") or {}).get("size"), (resource.get("spec") or {}).get("replicas")
-    return max(int(one or 0) for one in sizes)
+    return max(int(size or 0) for size in sizes)
 
 
 async def _parts(
@@ -308,10 +308,10 @@ def raft_claims(claims: Sequence[Object], cluster: str) -> list[Object]:
 
 def _claims_of(claims: Sequence[Object], stem: str) -> list[Object]:
     return [
-        one
-        for one in claims
-        if str(metadata_of(one)["name"]).startswith(stem)
-        and str(metadata_of(one)["name"]).removeprefix(stem).isdigit()
+        claim
+        for claim in claims
+        if str(metadata_of(claim)["name"]).startswith(stem)
+        and str(metadata_of(claim)["name"]).removeprefix(stem).isdigit()
     ]
 
 
@@ -319,10 +319,10 @@ def broker_pods(pods: Sequence[Object], cluster: str) -> list[Object]:
     """Return pods of brokers, sorted by ordinal."""
     stem = f"{cluster}-"
     found = [
-        one
-        for one in pods
-        if str(metadata_of(one)["name"]).startswith(stem)
-        and str(metadata_of(one)["name"]).removeprefix(stem).isdigit()
-        and label_of(one, "app.kubernetes.io/component") in ("", "broker")
+        pod
+        for pod in pods
+        if str(metadata_of(pod)["name"]).startswith(stem)
+        and str(metadata_of(pod)["name"]).removeprefix(stem).isdigit()
+        and label_of(pod, "app.kubernetes.io/component") in ("", "broker")
     ]
     return sorted(found, key=lambda one: int(str(metadata_of(one)["name"]).removeprefix(stem)))

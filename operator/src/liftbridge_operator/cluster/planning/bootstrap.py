@@ -119,7 +119,8 @@ def found(view: View) -> Outcome | None:
             wait = Wait("BrokersNotReady", name, "the broker answers for the first time")
             return Outcome(BOOTSTRAPPING, waits=(wait,))
         waiting.append(said)
-    if any(one.has_metadata or one.cluster_id for one in view.reports.values()):  # gate EMPTY
+    reports = view.reports.values()
+    if any(report.has_metadata or report.cluster_id for report in reports):  # gate EMPTY
         wait = Wait(
             "QuorumLost", view.desired.name, "its volumes are brought back", is_stalled=True
         )
@@ -135,16 +136,16 @@ def _tell(view: View, founders: tuple[Member, ...]) -> Outcome | None:
     identity = view.seen.identity
     assert identity is not None
     due, lost, unheard = [], [], []
-    for one in founders:
-        said = view.reports.get(one.broker)
+    for founder in founders:
+        said = view.reports.get(founder.broker)
         if said is None:
-            unheard.append(one.broker)
+            unheard.append(founder.broker)
         elif said.has_metadata:
             continue
-        elif said.data_dir_id == one.data_dir_id:  # gate FOUNDER
-            due.append(one)
+        elif said.data_dir_id == founder.data_dir_id:  # gate FOUNDER
+            due.append(founder)
         else:
-            lost.append(one.broker)
+            lost.append(founder.broker)
     if due:
         return Outcome(BOOTSTRAPPING, Bootstrap(identity.cluster_id, founders, tuple(due)))
     # Without a list of founders, every broker may have been one.

@@ -49,12 +49,12 @@ def as_counted(seen: Observation, memory: Memory) -> tuple[Observation, Memory]:
     moments = Moments(now, dict(memory.ahead))
     pods = tuple(
         replace(
-            one,
-            created_ms=moments.counted(one.created_ms),
-            changed_ms=moments.counted(one.changed_ms),
-            stuck_since_ms=moments.counted(one.stuck_since_ms),
+            pod,
+            created_ms=moments.counted(pod.created_ms),
+            changed_ms=moments.counted(pod.changed_ms),
+            stuck_since_ms=moments.counted(pod.stuck_since_ms),
         )
-        for one in seen.pods
+        for pod in seen.pods
     )
     recorded = seen.recorded
     if recorded.disruption is not None and recorded.disruption.since_ms > now:

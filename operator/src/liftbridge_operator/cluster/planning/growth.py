@@ -90,7 +90,9 @@ def _has_other_size(view: View, brokers: BrokerSet) -> bool:
         (brokers.claim_bytes, desired.data_volume.size_bytes, data),
         (brokers.raft_bytes, desired.raft_volume.size_bytes, view.seen.raft_claims),
     ):
-        if made < asked or (asked and made > max([asked, *(one.capacity_bytes for one in claims)])):
+        if made < asked or (
+            asked and made > max([asked, *(claim.capacity_bytes for claim in claims)])
+        ):
             return True
     return False
 

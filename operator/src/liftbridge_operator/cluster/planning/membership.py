@@ -42,7 +42,7 @@ def can_remove(view: View, member: MemberReport) -> bool:
         return True
     voters = view.voters()
     others = [voter for voter in voters if voter.member != member.member]
-    near = [one for one in others if view.is_caught_up(one)]
+    near = [other for other in others if view.is_caught_up(other)]
     # The removal needs a majority of the remaining voters, and so does everything after it.
     return bool(others) and 2 * len(near) > len(others)  # gate REST
 
@@ -53,10 +53,10 @@ def _remove_ghost(view: View) -> RemoveMember | None:
         said, pod = view.reports.get(broker), view.pods.get(broker)
         if said is None or pod is None or said.start_id != pod.uid:
             continue
-        for one in members:
-            is_other = one.member.data_dir_id != said.data_dir_id
-            if is_other and not one.is_alive and can_remove(view, one):  # gate GHOST
-                return RemoveMember(one.member)
+        for member in members:
+            is_other = member.member.data_dir_id != said.data_dir_id
+            if is_other and not member.is_alive and can_remove(view, member):  # gate GHOST
+                return RemoveMember(member.member)
     return None
 
 
@@ -108,7 +108,10 @@ def _forget(view: View) -> RemoveMember | RemoveBroker | None:
     if brokers is None or not brokers.replicas or view.seen.recorded.shape is not None:
         return None
     for name, known in view.brokers.items():
-        is_held = any(name in one.replicas or name in one.target for one in view.partitions())
+        is_held = any(
+            name in partition.replicas or name in partition.target
+            for partition in view.partitions()
+        )
         if ordinal_of(name) < view.size or name in view.pods or is_held or not known.is_fenced:
             continue
         for member in view.members.get(name, ()):

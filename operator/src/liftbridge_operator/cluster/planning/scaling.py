@@ -110,7 +110,11 @@ def _move_off(view: View, memory: Memory, name: str) -> Outcome:
     action = _prepare(view, name)
     if action is not None:
         return Outcome(SCALING_DOWN, action)
-    held = [one for one in view.partitions() if name in one.replicas or name in one.target]
+    held = [
+        partition
+        for partition in view.partitions()
+        if name in partition.replicas or name in partition.target
+    ]
     if held:  # gate DRAINED
         waits = tuple(
             Wait("MovingPartitions", one.name, f"it has no replica on {name}") for one in held[:10]

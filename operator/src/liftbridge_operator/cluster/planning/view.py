@@ -140,7 +140,9 @@ class View:
 
     def voters(self) -> list[MemberReport]:
         """Return the voters."""
-        return [one for one in self.metadata.members if one.is_voter] if self.metadata else []
+        return (
+            [member for member in self.metadata.members if member.is_voter] if self.metadata else []
+        )
 
     def is_voter(self, broker: str) -> bool:
         """Return whether a member of this broker is a voter."""
@@ -156,7 +158,9 @@ class View:
     def keeps_majority_without(self, broker: str) -> bool:
         """Return whether caught-up voters of other brokers are a majority of all voters."""
         voters = self.voters()
-        near = [one for one in voters if one.member.broker != broker and self.is_caught_up(one)]
+        near = [
+            voter for voter in voters if voter.member.broker != broker and self.is_caught_up(voter)
+        ]
         return 2 * len(near) > len(voters)
 
     def is_current(self, pod: Pod) -> bool:

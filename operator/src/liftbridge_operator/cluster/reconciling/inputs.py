@@ -177,9 +177,10 @@ def causes_of(resource: Object, rendered: Rendered) -> tuple[str, ...]:
 
 def _in_phase(reads: Reads, phase: str) -> tuple[str, ...]:
     return tuple(
-        str(metadata_of(one)["name"])
-        for one in reads.claims
-        if (one.get("status") or {}).get("phase") == phase and not annotation_of(one, names.RETIRED)
+        str(metadata_of(claim)["name"])
+        for claim in reads.claims
+        if (claim.get("status") or {}).get("phase") == phase
+        and not annotation_of(claim, names.RETIRED)
     )
 
 

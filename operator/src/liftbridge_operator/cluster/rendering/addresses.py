@@ -21,7 +21,9 @@ _NOWHERE: Final = Reached()
 
 def main_listener(cluster: Cluster) -> Listener | None:
     """Return the main listener (`listen`); None when all listeners are external."""
-    inside = (one for one in cluster.spec.listeners if one.type is ListenerType.INTERNAL)
+    inside = (
+        listener for listener in cluster.spec.listeners if listener.type is ListenerType.INTERNAL
+    )
     return next(inside, None)
 
 
@@ -134,10 +136,16 @@ def certified_hosts(cluster: Cluster, inputs: Inputs) -> tuple[str, ...]:
     """
     hosts: set[str] = set()
     is_ours = cluster.spec.tls.mode is TlsMode.GENERATED
-    for one in cluster.spec.listeners:
-        if one.tls and one.type is not ListenerType.INTERNAL:
-            hosts |= {host for _, host, _ in known(cluster, inputs, one)}
-            if one.type is ListenerType.NODE_PORT and is_ours and len(inputs.nodes) <= NODES_MAX:
+    for listener in cluster.spec.listeners:
+        if listener.tls and listener.type is not ListenerType.INTERNAL:
+            hosts |= {host for _, host, _ in known(cluster, inputs, listener)}
+            if (
+                listener.type is ListenerType.NODE_PORT
+                and is_ours
+                and len(inputs.nodes) <= NODES_MAX
+            ):
                 hosts |= set(inputs.nodes)
-            hosts.add(inputs.reached.get(names.listener(cluster.name, one.name), _NOWHERE).host)
+            hosts.add(
+                inputs.reached.get(names.listener(cluster.name, listener.name), _NOWHERE).host
+            )
     return tuple(sorted(hosts - {""}))

@@ -76,7 +76,9 @@ def security_context() -> Object:
 
 def _broker(cluster: Cluster, inputs: Inputs, config_name: str) -> Object:
     spec = cluster.spec
-    ports = {names.listener_port(one.name): one.port for one in spec.listeners} | names.PORTS
+    ports = {
+        names.listener_port(listener.name): listener.port for listener in spec.listeners
+    } | names.PORTS
     return {
         "name": names.BROKER_CONTAINER,
         "image": inputs.image,

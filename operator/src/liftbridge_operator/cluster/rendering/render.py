@@ -87,7 +87,7 @@ def configs_of(
         if made.revision == known.revision:
             named |= {names.revision(cluster.name, known.revision)}
             bodies.append(kept_revision(cluster, inputs, made, config["data"]))
-    by_name = {one["metadata"]["name"]: one for one in bodies}
+    by_name = {body["metadata"]["name"]: body for body in bodies}
     return tuple(one for name, one in by_name.items() if name in named)
 
 

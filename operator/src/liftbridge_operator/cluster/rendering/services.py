@@ -17,10 +17,12 @@ def services(cluster: Cluster, inputs: Inputs) -> list[Object]:
     Otherwise Kubernetes might assign such a port to a Service that is created earlier.
     """
     found = [headless(cluster, inputs)]
-    for one in cluster.spec.listeners:
-        found.append(entrance(cluster, inputs, one))
-        if one.type is not ListenerType.INTERNAL:
-            found += [of_broker(cluster, inputs, one, ordinal) for ordinal in range(inputs.brokers)]
+    for listener in cluster.spec.listeners:
+        found.append(entrance(cluster, inputs, listener))
+        if listener.type is not ListenerType.INTERNAL:
+            found += [
+                of_broker(cluster, inputs, listener, ordinal) for ordinal in range(inputs.brokers)
+            ]
     return sorted(found, key=_is_port_chosen)
 
 
@@ -31,7 +33,9 @@ def _is_port_chosen(service: Object) -> bool:
 
 def headless(cluster: Cluster, inputs: Inputs) -> Object:
     """Render the headless Service, for unready pods too: brokers connect before they are ready."""
-    ports = {names.listener_port(one.name): one.port for one in cluster.spec.listeners}
+    ports = {
+        names.listener_port(listener.name): listener.port for listener in cluster.spec.listeners
+    }
     ports |= names.PORTS
     if cluster.spec.nats.embedded is not None:
         ports |= names.NATS_PORT_NAMES

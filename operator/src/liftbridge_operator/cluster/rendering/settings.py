@@ -70,12 +70,12 @@ def _listeners(cluster: Cluster) -> dict[str, str]:
     bound = f"127.0.0.1:{port}" if main is None else f"0.0.0.0:{port}"
     made = {"listen": bound, "port": str(port)}
     if others:
-        made["listeners"] = ",".join(f"{one.name}=0.0.0.0:{one.port}" for one in others)
+        made["listeners"] = ",".join(f"{other.name}=0.0.0.0:{other.port}" for other in others)
     if not any(listener.tls for listener in cluster.spec.listeners):
         return made
     if main is None or not main.tls:
         made["listen.tls"] = "false"
-    plain = [one.name for one in others if not one.tls]
+    plain = [other.name for other in others if not other.tls]
     if plain:
         made["listeners.plain"] = ",".join(plain)
     return made | _tls(cluster.spec.tls)

@@ -66,13 +66,13 @@ def pod_volumes(cluster: Cluster, config_name: str) -> list[Object]:
         own.append(
             {"name": names.NATS_VOLUME, "configMap": {"name": config_name, "defaultMode": 0o444}}
         )
-    return own + [_extra(one) for one in cluster.spec.pod_template.volumes]
+    return own + [_extra(volume) for volume in cluster.spec.pod_template.volumes]
 
 
 def named_configs(spec: Object) -> frozenset[str]:
     """Return names of ConfigMaps that volumes of a pod or a template use."""
     volumes = spec.get("volumes") or ()
-    named = (str((one.get("configMap") or {}).get("name") or "") for one in volumes)
+    named = (str((volume.get("configMap") or {}).get("name") or "") for volume in volumes)
     return frozenset(name for name in named if name)
 
 

@@ -453,9 +453,9 @@ def _stats(text: str, place: str) -> Stats | None:
 
 def _origin(tags: Mapping[str, str], place: str) -> Origin | None:
     texts = [tags.get(name) for name in _TAGS]
-    if all(one is None for one in texts):
+    if all(text is None for text in texts):
         return None
-    partition, start, end, digest = (one or "" for one in texts)
+    partition, start, end, digest = (text or "" for text in texts)
     summed = Digest.parse(digest)
     if not all(map(_is_number, (partition, start, end))) or summed is None:
         raise DamagedError(f"{place}: range and digest must be numbers, not {texts!r:.200}")

@@ -255,9 +255,10 @@ def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Snapsh
     """
     assert snapshot.version >= 0, snapshot.version
     actions = [
-        one
-        for one in snapshot.actions()
-        if not isinstance(one, delta.Remove) or one.deleted_ms > now_ms - checkpoint.FORGET_AFTER_MS
+        action
+        for action in snapshot.actions()
+        if not isinstance(action, delta.Remove)
+        or action.deleted_ms > now_ms - checkpoint.FORGET_AFTER_MS
     ]
     data = checkpoint.encode(actions)
     store.create(checkpoint_path(snapshot.version), data)

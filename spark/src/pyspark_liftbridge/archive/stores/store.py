@@ -87,7 +87,7 @@ class Below:
         start = self.prefix + after if after else ""
         cut = len(self.prefix)
         files = self.store.listing(self.prefix + prefix, after=start)
-        return [one._replace(path=one.path[cut:]) for one in files]
+        return [file._replace(path=file.path[cut:]) for file in files]
 
     def delete(self, path: str) -> None:
         """See `Store`."""
