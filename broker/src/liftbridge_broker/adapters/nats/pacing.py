@@ -49,7 +49,7 @@ REFILL_NS: Final = 4_000
 HEADER_WEIGHT: Final = 1
 """Weight of a header of a message."""
 
-WEIGHT_BYTES: Final = 256
+WEIGHT_BYTES: Final = 1_024
 """Number of bytes with weight one: they are copied, checksummed and written."""
 
 _HEADER_TAG: Final = b"\x4a"
