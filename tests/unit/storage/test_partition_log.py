@@ -240,9 +240,8 @@ def test_block_of_index_that_failed_leaves_look_ups_right() -> None:
     assert bench.log.index_failures == 1
     bench.stop()
     bench.open(clean=True)
-    assert [lookup.offset_for_timestamp(bench.log, n) for n in range(0, 700, 50)] == list(
-        range(0, 700, 50)
-    )
+    times = list(range(0, 700, 50))
+    assert [lookup.offset_for_timestamp(bench.log, time) for time in times] == times
 
 
 def test_blocks_of_index_are_written_while_the_log_grows() -> None:
