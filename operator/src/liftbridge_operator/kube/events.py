@@ -27,7 +27,7 @@ _NAME_CHARACTERS_MAX: Final = 200
 
 
 @dataclass(slots=True)
-class _Recorded:
+class _WrittenEvent:
     """An Event that was written.
 
     Attributes:
@@ -72,7 +72,7 @@ class Events:
         self._wall = wall
         self._rng = rng
         self._on_result = on_result
-        self._recorded: OrderedDict[tuple[str, str, str], _Recorded] = OrderedDict()
+        self._written: OrderedDict[tuple[str, str, str], _WrittenEvent] = OrderedDict()
 
     async def record(
         self, resource: Object, reason: EventReason, values: Mapping[str, object]
@@ -95,20 +95,20 @@ class Events:
             self._on_result(outcome)
 
     async def _write(self, key: tuple[str, str, str], resource: Object, kind: str) -> str:
-        event = self._recorded.get(key)
+        event = self._written.get(key)
         if event is not None:
-            self._recorded.move_to_end(key)
+            self._written.move_to_end(key)
             event.count += 1
             if self._now() - event.written_s < REPEAT_S or await self._count_up(event, resource):
                 return "repeated"
         made = await self._kube.create(self._event(key, resource, kind))
         metadata = made["metadata"]
-        self._recorded[key] = _Recorded(metadata["name"], metadata["uid"], 1, self._now())
-        while len(self._recorded) > REMEMBERED_MAX:
-            self._recorded.popitem(last=False)
+        self._written[key] = _WrittenEvent(metadata["name"], metadata["uid"], 1, self._now())
+        while len(self._written) > REMEMBERED_MAX:
+            self._written.popitem(last=False)
         return "written"
 
-    async def _count_up(self, event: _Recorded, resource: Object) -> bool:
+    async def _count_up(self, event: _WrittenEvent, resource: Object) -> bool:
         """Write the number of occurrences; return False when the Event has expired."""
         series = {"count": event.count, "lastObservedTime": micro_time(self._wall())}
         try:

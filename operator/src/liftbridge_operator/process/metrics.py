@@ -30,7 +30,7 @@ class MetricSpec:
     Attributes:
         name: Name without the prefix.
         type: `counter`, `gauge` or `histogram`.
-        source: `told` for values counted as they occur, `read` for values read at each scrape.
+        source: `counted` for values counted as they occur, `read` for values read at each scrape.
         doc: One sentence.
         unit: Unit of the value; empty for plain numbers.
         labels: Names of labels.
@@ -88,7 +88,7 @@ class Metrics:
         self._readings: dict[str, Reading] = {}
         for spec in load_metrics().values():
             if spec.type == "counter":
-                assert spec.source == "told", f"{spec.name}: counters are told"
+                assert spec.source == "counted", f"{spec.name}: a counter has no reading"
                 self._counters[spec.name] = Counter(
                     spec.full_name, spec.doc, spec.labels, registry=self.registry
                 )
@@ -117,7 +117,7 @@ class Metrics:
 
     def read(self, name: str, reading: Reading) -> None:
         """Set the source of a gauge's values; a later source replaces an earlier one."""
-        assert load_metrics()[name].source == "read", f"{name} is told"
+        assert load_metrics()[name].source == "read", f"{name} is counted, not read"
         self._readings[name] = reading
 
 

@@ -143,7 +143,12 @@ ADOPTION = {
     "free, other partitions": ({}, stream(partition_count=2), {}, Reason.DRIFTED),
     "free, other settings": ({"config": {"minISR": 1}}, stream(), {}, act.Mark(7, "")),
     "free, never": (NEVER, stream(), {}, Reason.CONFLICT),
-    "just created, never": (NEVER, stream(), {"told": PENDING}, act.Mark(7, "", is_adopted=False)),
+    "just created, never": (
+        NEVER,
+        stream(),
+        {"conditions": PENDING},
+        act.Mark(7, "", is_adopted=False),
+    ),
     "of an older one": ({}, stream(owner=THEIRS), {"holder": OLDER}, Reason.CONFLICT),
     "of a younger one": ({}, stream(owner=THEIRS), {"holder": YOUNGER}, act.Mark(7, THEIRS)),
     "of one that is gone": ({}, stream(owner=THEIRS), {"holder": None}, act.Mark(7, THEIRS)),
@@ -170,7 +175,7 @@ ADOPTION = {
 def test_streams_are_adopted_or_left_as_the_rules_say(case):
     spec, found, changes, wanted = ADOPTION[case]
     changes = dict(changes)
-    made = resource(spec=spec, conditions=changes.pop("told", {}))
+    made = resource(spec=spec, conditions=changes.pop("conditions", {}))
     decision = decide_stream(made, seen(found, **changes))
     if isinstance(wanted, Reason):
         assert (decision.action, decision.claims[READY].reason) == (None, wanted)
