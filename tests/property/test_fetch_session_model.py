@@ -5,9 +5,13 @@ from random import Random
 
 from liftbridge_broker.model.fetching import ACCEPTED, FetchError, FetchPosition, Refused
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
+from liftbridge_broker.replication.fetch_sessions import (
+    FollowerSession,
+    LeaderSession,
+    LeaderSessionLimits,
+    SessionLimits,
+)
 from liftbridge_broker.replication.isr import MS
-from liftbridge_broker.replication.leader_session import LeaderSession, LeaderSessionLimits
-from liftbridge_broker.replication.sessions import FollowerSession, SessionLimits
 
 SEEDS = range(60)
 STEPS = 600

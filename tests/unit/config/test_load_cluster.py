@@ -12,10 +12,9 @@ from liftbridge_broker.config.options import (
 from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.node.control import ControlOptions
 from liftbridge_broker.raft.options import RaftOptions
+from liftbridge_broker.replication.fetch_sessions import LeaderSessionLimits, SessionLimits
 from liftbridge_broker.replication.follower import FollowerLimits
 from liftbridge_broker.replication.isr import LeaderLimits
-from liftbridge_broker.replication.leader_session import LeaderSessionLimits
-from liftbridge_broker.replication.sessions import SessionLimits
 
 MS = 1_000_000
 

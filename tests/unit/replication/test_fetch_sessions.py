@@ -9,9 +9,13 @@ from liftbridge_broker.model.ids import (
     Offset,
     PartitionId,
 )
+from liftbridge_broker.replication.fetch_sessions import (
+    FollowerSession,
+    LeaderSession,
+    LeaderSessionLimits,
+    SessionLimits,
+)
 from liftbridge_broker.replication.isr import MS
-from liftbridge_broker.replication.leader_session import LeaderSession, LeaderSessionLimits
-from liftbridge_broker.replication.sessions import FollowerSession, SessionLimits
 
 LEADER, FOLLOWER = BrokerId("a"), BrokerId("b")
 LIMITS = LeaderSessionLimits()

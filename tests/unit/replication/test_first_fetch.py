@@ -9,7 +9,7 @@ from liftbridge_broker.model.ids import (
     Offset,
     PartitionId,
 )
-from liftbridge_broker.replication.sessions import FollowerSession, SessionLimits
+from liftbridge_broker.replication.fetch_sessions import FollowerSession, SessionLimits
 
 
 def test_nothing_more_is_asked_before_the_first_answer_names_the_session():

@@ -28,10 +28,9 @@ from liftbridge_broker.node.metadata.opening import METADATA_DIRECTORY
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.replicas.role_context import ReplicationLimits
 from liftbridge_broker.raft.options import RaftOptions
+from liftbridge_broker.replication.fetch_sessions import LeaderSessionLimits, SessionLimits
 from liftbridge_broker.replication.follower import FollowerLimits
 from liftbridge_broker.replication.isr import LeaderLimits
-from liftbridge_broker.replication.leader_session import LeaderSessionLimits
-from liftbridge_broker.replication.sessions import SessionLimits
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.store import StoreOptions

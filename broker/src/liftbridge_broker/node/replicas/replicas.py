@@ -32,10 +32,9 @@ from liftbridge_broker.node.replicas.role_context import LOOK_NS, ReplicationLim
 from liftbridge_broker.node.replicas.verifying import LogVerifications
 from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.replication.fetch_sessions import Answer, FollowerSession, LeaderSession
 from liftbridge_broker.replication.follower import FollowerCore
 from liftbridge_broker.replication.leader import LeaderCore
-from liftbridge_broker.replication.leader_session import Answer, LeaderSession
-from liftbridge_broker.replication.sessions import FollowerSession
 from liftbridge_broker.storage.flush import effective_policy
 from liftbridge_broker.wire.peer.bodies import Silence
 from liftbridge_broker.wire.peer.fetch import records_of

@@ -12,10 +12,14 @@ from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.replicas.catch_up import CatchUp
+from liftbridge_broker.replication.fetch_sessions import (
+    FollowerSession,
+    LeaderSession,
+    LeaderSessionLimits,
+    SessionLimits,
+)
 from liftbridge_broker.replication.follower import FollowerLimits
 from liftbridge_broker.replication.isr import LeaderLimits
-from liftbridge_broker.replication.leader_session import LeaderSession, LeaderSessionLimits
-from liftbridge_broker.replication.sessions import FollowerSession, SessionLimits
 
 LOOK_NS: Final = 50 * MILLISECOND_NS
 """Time between two checks of partitions whose in-sync set or leader may need a change."""

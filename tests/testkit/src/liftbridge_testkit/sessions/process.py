@@ -23,6 +23,13 @@ from liftbridge_broker.model.fetching import (
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.replicas.leading import result_of
+from liftbridge_broker.replication.fetch_sessions import (
+    Answer,
+    FollowerSession,
+    LeaderSession,
+    LeaderSessionLimits,
+    SessionLimits,
+)
 from liftbridge_broker.replication.follower import (
     Append,
     Damaged,
@@ -35,12 +42,6 @@ from liftbridge_broker.replication.follower import (
 )
 from liftbridge_broker.replication.isr import MS, IsrProposal, LeaderLimits, ProposalOutcome
 from liftbridge_broker.replication.leader import LeaderCore
-from liftbridge_broker.replication.leader_session import (
-    Answer,
-    LeaderSession,
-    LeaderSessionLimits,
-)
-from liftbridge_broker.replication.sessions import FollowerSession, SessionLimits
 from liftbridge_broker.wire.peer.fetch import records_of
 from liftbridge_testkit.replica_brokers import Broker, require
 from liftbridge_testkit.replica_logs import Record
