@@ -12,7 +12,8 @@ from liftbridge_broker.errors import LiftbridgeError, NotAppendedError
 from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.streams import FsyncPolicy
-from liftbridge_testkit.cluster_world import MS, ClusterWorld
+from liftbridge_broker.model.units import MILLISECOND_NS
+from liftbridge_testkit.cluster_world import ClusterWorld
 
 STEPS = 120
 SEEDS = range(6)
@@ -145,4 +146,4 @@ def test_nothing_acknowledged_is_lost_in_a_storm(seed, policy):
         storm.step()
     storm.calm()
     assert storm.check() > 0
-    assert storm.world.now > Instant(1_000 * MS)
+    assert storm.world.now > Instant(1_000 * MILLISECOND_NS)

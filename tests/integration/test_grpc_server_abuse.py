@@ -14,7 +14,8 @@ from liftbridge_broker.api.grpc.connection import GrpcConnection
 from liftbridge_broker.http2 import frames
 from liftbridge_broker.http2.connection import Connection
 from liftbridge_broker.http2.frames import Http2Code
-from liftbridge_broker.http2.limits import SECOND_NS, Limits
+from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_testkit.grpc_echo import SERVICE, EchoServer, echo_server, eventually
 from liftbridge_testkit.grpc_raw import raw
 from liftbridge_testkit.http2_broken import broken_inputs

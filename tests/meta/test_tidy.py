@@ -21,6 +21,11 @@ CORES = ("logformat", "http2", "raft", "replication", "controller", "groups")
 EXCEPTIONS = Path(__file__).with_name("length_exceptions.txt")
 
 FOLDER_MODULES_MAX = 20
+UNIT = re.compile(
+    r"^(?!.*timedelta)(_?(?:(?:(?:MICRO|MILLI)?SECOND|MINUTE|HOUR|DAY)(?:_NS)?|MS|[KMG]IB))\b",
+    re.MULTILINE,
+)
+"""A unit that a module defines for itself."""
 
 # Dotted name of a call -> what to do instead.
 BANNED_CALLS = {
@@ -58,6 +63,11 @@ def crowded(names: Iterable[str]) -> dict[str, int]:
         if file != "__init__.py"
     )
     return {folder: count for folder, count in counts.items() if count > FOLDER_MODULES_MAX}
+
+
+def own_units(name: str, text: str) -> list[str]:
+    """Units that a module defines, other than the module `units` of its distribution."""
+    return [] if name.endswith("/units.py") else UNIT.findall(text)
 
 
 def dotted(node: ast.expr) -> str:
@@ -140,6 +150,22 @@ def test_planted_crowd_of_modules_is_found():
         "client/src/planted": FOLDER_MODULES_MAX + 1
     }
     assert crowded(f"tests/unit/planted/m{n}.py" for n in range(FOLDER_MODULES_MAX + 1)) == {}
+
+
+def test_units_are_defined_once():
+    found = {
+        relative(path): own_units(relative(path), path.read_text(encoding="utf-8"))
+        for path in python_files()
+        if relative(path).startswith((*PRODUCTS, "tests/testkit/"))
+    }
+    assert {name: units for name, units in found.items() if units} == {}
+
+
+@pytest.mark.parametrize("line", ["_SECOND_NS: Final = 10**9", "MS = 1_000_000", "MIB = 1 << 20"])
+def test_planted_unit_is_found(line):
+    assert own_units("broker/src/x.py", f"import re\n{line}\n") == [re.split(r"\W", line)[0]]
+    assert own_units("broker/src/model/units.py", line) == []
+    assert own_units("broker/src/x.py", f"SLOW_{line.removeprefix('_')}\n    {line}\n") == []
 
 
 def test_nothing_calls_what_is_banned():

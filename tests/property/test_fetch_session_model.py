@@ -5,13 +5,13 @@ from random import Random
 
 from liftbridge_broker.model.fetching import ACCEPTED, FetchError, FetchPosition, Refused
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.replication.fetch_sessions import (
     FollowerSession,
     LeaderSession,
     LeaderSessionLimits,
     SessionLimits,
 )
-from liftbridge_broker.replication.isr import MS
 
 SEEDS = range(60)
 STEPS = 600
@@ -82,7 +82,7 @@ class Pair:
             self.network.append((act, values))
 
     def step(self):
-        self.now = Instant(self.now + self.rng.randrange(30 * MS))
+        self.now = Instant(self.now + self.rng.randrange(30 * MILLISECOND_NS))
         partition = self.rng.choice(list(self.led))
         chance = self.rng.random()
         if chance < 0.15 and self.faults:

@@ -13,7 +13,8 @@ from liftbridge_broker.http2.events import (
     RequestEnded,
     RequestReceived,
 )
-from liftbridge_broker.http2.limits import SECOND_NS, Limits
+from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_testkit.fuzzing import Fuzz
 from liftbridge_testkit.http2_broken import broken_inputs
 from liftbridge_testkit.http2_peer import prefixed

@@ -13,19 +13,20 @@ from liftbridge_broker.controller.commands import ElectPreferred, InitPublisher
 from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.errors import OutcomeUnknownError
 from liftbridge_broker.model.ids import Instant, StreamName
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.replication.publishers import (
     HEADER_EPOCH,
     HEADER_ID,
     HEADER_SEQUENCE,
     PublisherStamp,
 )
-from liftbridge_testkit.cluster_world import MS, ClusterWorld
+from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.node_world import Answers
 
 LIVES = 4
 ROUNDS = 6
 WINDOW = 4
-ANSWERED_NS = 6_000 * MS
+ANSWERED_NS = 6_000 * MILLISECOND_NS
 """Longest time until a message has an outcome: two changes of the leader."""
 
 FAILED_OVER_MIN = 12

@@ -6,8 +6,8 @@ from typing import get_args
 import pytest
 
 from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, SnapshotMeta
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.raft.configuration import encode
-from liftbridge_broker.raft.options import MS
 from liftbridge_broker.raft.types import TERM_LEAP_MAX, Drop, Message
 from liftbridge_testkit.raft.chaos import OPTIONS
 from liftbridge_testkit.raft.cluster import RaftCluster, Watch, peer_of
@@ -95,7 +95,7 @@ def test_forged_messages_raise_nothing(seed):
         if not forger.rng.randrange(5):
             cluster.settle()
         if not forger.rng.randrange(10):
-            cluster.now += forger.rng.randrange(300 * MS)
+            cluster.now += forger.rng.randrange(300 * MILLISECOND_NS)
             for peer in configuration.voters:
                 cluster.tick(peer)
     assert sum(sum(h.core.dropped) for h in cluster.running()) > MESSAGES // 2

@@ -11,6 +11,7 @@ from liftbridge_broker.errors import ConfigError, GrpcStatus
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.metadata_log import Configuration, Peer
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.metadata.bootstrap import Beginning, Discovery, Role
 from liftbridge_broker.server.admin import ADMIN, check_admin_tls, is_loopback, make_admin
 from liftbridge_proto.ext.v1 import admin_pb2
@@ -21,7 +22,7 @@ from liftbridge_testkit.admin_calls import (
     follower_of_metadata,
     leader_of_metadata,
 )
-from liftbridge_testkit.cluster_world import MS, ClusterWorld
+from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.node_world import START
 
 METHODS = [method.name for method in admin_pb2.DESCRIPTOR.services_by_name["Admin"].methods]
@@ -307,7 +308,7 @@ def test_restart_is_allowed_and_verified_with_all_replicas_in_sync(world):
     calls = admin_of(world, 2)
     found = calls.call("CheckRestart", broker="b2")
     assert (kinds(found.blockers), found.partitions) == ([], 2)
-    assert found.expires == world.wall_ns + 60_000 * MS
+    assert found.expires == world.wall_ns + 60_000 * MILLISECOND_NS
     before = calls.call("VerifyRestart", token=found.token)
     assert kinds(before.blockers) == ["KIND_NOT_RESTARTED"]
     world[2].kill()

@@ -4,7 +4,6 @@ import pytest
 
 from liftbridge_broker.config.load import PROBLEMS_SHOWN_MAX, load
 from liftbridge_broker.config.options import (
-    MINUTE_NS,
     BootstrapOptions,
     BrokerOptions,
     ClusteringOptions,
@@ -19,6 +18,7 @@ from liftbridge_broker.config.settings import Kind, Status
 from liftbridge_broker.config.table import SETTINGS
 from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, UncleanMode
+from liftbridge_broker.model.units import MINUTE_NS
 
 ANY = "0.0.0.0"  # noqa: S104 - the default of the original
 

@@ -8,12 +8,12 @@ from liftbridge_broker.controller.commands import ChangeLeader, LeaderChange
 from liftbridge_broker.controller.reports import (
     BACKOFF_NS_MAX,
     BACKOFF_NS_MIN,
-    SECOND_NS,
     WINDOW_NS,
     LeaderReport,
     LeaderReports,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_testkit.controller_world import ControllerWorld, brokers_of
 
 A, B, C = brokers_of("abc")

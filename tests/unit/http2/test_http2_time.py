@@ -13,7 +13,8 @@ from liftbridge_broker.http2.events import (
     StreamCancelled,
 )
 from liftbridge_broker.http2.frames import Http2Code
-from liftbridge_broker.http2.limits import SECOND_NS, Limits
+from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_testkit.http2_peer import GRPC_FIELDS, PATH, Duel, Http2Peer, of_kind, prefixed
 
 CALM = Http2Code.ENHANCE_YOUR_CALM

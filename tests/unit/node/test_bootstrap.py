@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from liftbridge_broker.model.metadata_log import Peer
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.metadata.bootstrap import Discovery, Role, founded_by
 from liftbridge_broker.ports.transport import EVERYONE
 from liftbridge_broker.raft.configuration import EMPTY

@@ -5,7 +5,8 @@ from random import Random
 import pytest
 
 from liftbridge_broker.model.ids import Instant, PartitionId
-from liftbridge_broker.node.replicas.catch_up import SECOND_NS, CatchUp
+from liftbridge_broker.model.units import SECOND_NS
+from liftbridge_broker.node.replicas.catch_up import CatchUp
 
 RATE = 1_000_000
 

@@ -13,6 +13,7 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
 from liftbridge_broker.model.metadata_log import Peer
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.metadata.proposals import (
     OPEN_NS,
     ORIGINS_MAX,
@@ -39,7 +40,7 @@ from liftbridge_broker.wire.peer.frame import open_frame
 from liftbridge_broker.wire.peer.messages import PeerHeader, encode
 from liftbridge_broker.wire.raft import encode_message
 from liftbridge_testkit.memory_files import Fault
-from liftbridge_testkit.metadata_group import MS, Group
+from liftbridge_testkit.metadata_group import Group
 
 
 def three() -> Group:
@@ -451,7 +452,7 @@ def test_a_write_that_finds_no_room_at_all_is_done_when_there_is_some() -> None:
     member.propose(b"x")
     group.settle()
     assert member.outcomes == []
-    assert member.running.next_deadline() == group.now + 1_000 * MS
+    assert member.running.next_deadline() == group.now + 1_000 * MILLISECOND_NS
 
     group.run(1_100)
 

@@ -23,7 +23,8 @@ from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.model.ids import MetadataIndex, PartitionNumber, partition_id
 from liftbridge_broker.model.metadata_log import Peer
-from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
+from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.control import ControlOptions, ControlPlane
 from liftbridge_broker.node.scheduling.cluster_clock import ClockLimits, ClusterClock
 from liftbridge_broker.ports.metadata import LeaderChanged

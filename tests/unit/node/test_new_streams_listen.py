@@ -5,10 +5,11 @@ import pytest
 from liftbridge_broker.controller.commands import CreateStream, PauseStream
 from liftbridge_broker.errors import LiftbridgeError, NotAppendedError, UnavailableError
 from liftbridge_broker.model.ids import StreamName
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX
 from liftbridge_broker.node.partition.runs import POLICY_ALL, PendingAck, PublishRun
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_testkit.cluster_world import MS, ClusterWorld
+from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.node_world import Answers
 
 
@@ -105,7 +106,7 @@ def test_a_leader_that_died_is_waited_for_one_second_only(world):
     began = world.now
     create(world, asked, outcomes.append)
     world.until(lambda: bool(outcomes))
-    assert world.now - began <= 1_050 * MS
+    assert world.now - began <= 1_050 * MILLISECOND_NS
     assert not isinstance(outcomes[0], LiftbridgeError)
 
 

@@ -20,12 +20,13 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.logformat.batch import walk
 from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.node.partition.sealing import BATCH_BYTES_MAX
 from liftbridge_broker.storage.log import lookup
 from liftbridge_testkit.memory_files import Fault
-from liftbridge_testkit.node_world import SECOND_NS, START_WALL_NS, NodeWorld, at_offset
+from liftbridge_testkit.node_world import START_WALL_NS, NodeWorld, at_offset
 
 S = StreamName("s")
 

@@ -13,6 +13,7 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import Instant, LeaderEpoch, StreamName
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER, PendingAck, PublishRun
 from liftbridge_broker.node.publishing.forwarding import LOST_NS, SETTLE_NS, Forwarding
@@ -26,13 +27,13 @@ from liftbridge_broker.replication.publishers import (
     HEADER_SEQUENCE,
     PublisherStamp,
 )
-from liftbridge_testkit.cluster_world import MS, ClusterWorld
+from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.node_world import Answers
 
 FAILOVER_MS = 3_000
 """Longest time within which another broker leads."""
 
-SETTLE_MS = SETTLE_NS // MS + 10
+SETTLE_MS = SETTLE_NS // MILLISECOND_NS + 10
 
 
 @pytest.fixture
@@ -235,7 +236,7 @@ def test_message_that_never_was_sent_is_refused_as_not_stored(world):
     half = bytes(PARKED_BYTES_MAX // 2)
     first, second = world.publish(half, at=passing), world.publish(half + b"x", at=passing)
     assert isinstance(second.error, NotAppendedError)
-    world.until(lambda: first.is_answered, milliseconds=ACK_WAIT_NS // MS + 100)
+    world.until(lambda: first.is_answered, milliseconds=ACK_WAIT_NS // MILLISECOND_NS + 100)
     assert isinstance(first.error, NotAppendedError)
     last = world.publish(b"a", at=passing)
     passing.node.begin_stop(lambda: None)
@@ -331,7 +332,9 @@ def test_message_lost_with_a_connection_is_refused_soon_and_the_reason_named(wor
     answers = lost_on_the_way(world, passing)
     loser = leader if loses == "leader" else passing
     loser.node.cluster.on_reconnected(world.now)
-    assert LOST_NS // MS <= until_answered(world, answers) < LOST_NS // MS + 10
+    assert (
+        LOST_NS // MILLISECOND_NS <= until_answered(world, answers) < LOST_NS // MILLISECOND_NS + 10
+    )
     assert isinstance(answers.error, OutcomeUnknownError)
     assert answers.error.text == (
         f"outcome unknown: no ack within 5 s after broker {loser.broker} had lost a connection to "
@@ -344,7 +347,7 @@ def test_connection_of_a_broker_that_does_not_lead_changes_no_wait(world):
     passing, other = passing_on(world), passing_on(world, 1)
     answers = lost_on_the_way(world, passing)
     other.node.cluster.on_reconnected(world.now)
-    world.run(LOST_NS // MS + 10)
+    world.run(LOST_NS // MILLISECOND_NS + 10)
     assert not answers.is_answered
 
 
@@ -353,7 +356,7 @@ def test_message_for_a_queue_group_that_any_member_may_have_lost_is_refused_soon
     passing, other = passing_on(world), passing_on(world, 1)
     answers = lost_on_the_way(world, passing)
     other.node.cluster.on_reconnected(world.now)
-    assert until_answered(world, answers) < LOST_NS // MS + 10
+    assert until_answered(world, answers) < LOST_NS // MILLISECOND_NS + 10
     assert isinstance(answers.error, OutcomeUnknownError)
 
 

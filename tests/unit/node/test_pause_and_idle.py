@@ -18,11 +18,12 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import Instant, PartitionId, StreamName
-from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
+from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX
 from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.node.upkeep.idle import STALE_COUNT_MAX, IdleWatch
-from liftbridge_testkit.node_world import SECOND_NS, NodeWorld, envelope
+from liftbridge_testkit.node_world import NodeWorld, envelope
 
 S = StreamName("s")
 IDLE_MS = 100

@@ -9,13 +9,13 @@ from liftbridge_broker.model.ids import (
     Offset,
     PartitionId,
 )
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.replication.fetch_sessions import (
     FollowerSession,
     LeaderSession,
     LeaderSessionLimits,
     SessionLimits,
 )
-from liftbridge_broker.replication.isr import MS
 
 LEADER, FOLLOWER = BrokerId("a"), BrokerId("b")
 LIMITS = LeaderSessionLimits()
@@ -224,12 +224,12 @@ def test_fetches_that_replace_each_other_do_not_put_off_giving_up():
     pair.begin(position(1))
     started = pair.now
     for offset in range(1, 30):
-        pair.now = Instant(started + offset * 100 * MS)
+        pair.now = Instant(started + offset * 100 * MILLISECOND_NS)
         pair.follower.put(position(1, offset))
         request = pair.request()
         if request.body.session_epoch == 0:
             break
-    assert pair.now - started == 1_500 * MS
+    assert pair.now - started == 1_500 * MILLISECOND_NS
 
 
 def test_only_the_answer_to_a_fetch_counts():

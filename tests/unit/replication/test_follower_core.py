@@ -7,6 +7,7 @@ import pytest
 from liftbridge_broker.model.fetching import FetchedHead, FetchError, FetchPosition
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.model.partitions import Copied
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.replication.follower import (
     Append,
     Damaged,
@@ -17,12 +18,11 @@ from liftbridge_broker.replication.follower import (
     Truncate,
     Wait,
 )
-from liftbridge_broker.replication.isr import MS
 from liftbridge_testkit.batches import PARTITION, Batches
 from liftbridge_testkit.replica_logs import ReplicaLog, partition_of
 
 A, B = BrokerId("a"), BrokerId("b")
-NOW = Instant(1_000 * MS)
+NOW = Instant(1_000 * MILLISECOND_NS)
 LIMITS = FollowerLimits(jitter_ns=0)
 BATCHES = Batches()
 IGNORED = Wait(None, is_retry=False)
@@ -421,17 +421,20 @@ def test_silent_leader_is_reported_again_and_again():
 
 def test_leader_that_answers_in_the_session_is_not_reported():
     core = follower(ReplicaLog())
-    assert core.suspicion(after(500 * MS), after(1_000 * MS)) is None
-    assert core.suspicion(after(500 * MS), after(1_100 * MS)) == 600 * MS
+    assert core.suspicion(after(500 * MILLISECOND_NS), after(1_000 * MILLISECOND_NS)) is None
+    assert (
+        core.suspicion(after(500 * MILLISECOND_NS), after(1_100 * MILLISECOND_NS))
+        == 600 * MILLISECOND_NS
+    )
 
 
 def test_answer_of_another_epoch_is_no_sign_of_life():
     log = ReplicaLog()
     core = follower(log, partition_of(leader_epoch=2))
-    core.on_reply(head_of(log, leader_epoch=LeaderEpoch(1)), b"", after(100 * MS))
-    heard_at = after(5_000 * MS)
-    assert core.suspicion(heard_at, after(699 * MS)) is None
-    assert core.suspicion(heard_at, after(700 * MS)) == 600 * MS
+    core.on_reply(head_of(log, leader_epoch=LeaderEpoch(1)), b"", after(100 * MILLISECOND_NS))
+    heard_at = after(5_000 * MILLISECOND_NS)
+    assert core.suspicion(heard_at, after(699 * MILLISECOND_NS)) is None
+    assert core.suspicion(heard_at, after(700 * MILLISECOND_NS)) == 600 * MILLISECOND_NS
 
 
 @pytest.mark.parametrize(
@@ -447,7 +450,7 @@ def test_refusal_of_a_leader_at_work_is_a_sign_of_life(error, is_alive):
     log = ReplicaLog()
     core = follower(log)
     core.on_reply(head_of(log, error=error), b"", NOW)
-    silence = core.suspicion(after(5_000 * MS), after(5_000 * MS))
+    silence = core.suspicion(after(5_000 * MILLISECOND_NS), after(5_000 * MILLISECOND_NS))
     assert (silence is None) == is_alive
 
 
@@ -455,31 +458,39 @@ def test_damaged_records_are_no_sign_of_life_until_good_ones_come():
     log = ReplicaLog.of((1, 4))
     core = follower(log)
     core.on_reply(head_of(log), damaged(BATCHES.make(4, [b"x"])), NOW)
-    assert core.suspicion(after(5_000 * MS), after(5_000 * MS)) == 5_000 * MS
+    assert (
+        core.suspicion(after(5_000 * MILLISECOND_NS), after(5_000 * MILLISECOND_NS))
+        == 5_000 * MILLISECOND_NS
+    )
     core.on_reply(head_of(log), BATCHES.make(4, [b"x"]), NOW)
     core.repeat_report()
-    assert core.suspicion(after(5_000 * MS), after(5_000 * MS)) is None
+    assert core.suspicion(after(5_000 * MILLISECOND_NS), after(5_000 * MILLISECOND_NS)) is None
 
 
 def test_new_leader_gets_all_its_time():
     core = follower(ReplicaLog())
-    assert core.suspicion(NOW, after(700 * MS)) is not None
-    core.on_state(partition_of(leader_epoch=2), is_commit_mode=False, now=after(700 * MS))
-    assert core.suspicion(NOW, after(1_299 * MS)) is None
-    assert core.suspicion(NOW, after(1_300 * MS)) == 600 * MS
+    assert core.suspicion(NOW, after(700 * MILLISECOND_NS)) is not None
+    core.on_state(
+        partition_of(leader_epoch=2), is_commit_mode=False, now=after(700 * MILLISECOND_NS)
+    )
+    assert core.suspicion(NOW, after(1_299 * MILLISECOND_NS)) is None
+    assert core.suspicion(NOW, after(1_300 * MILLISECOND_NS)) == 600 * MILLISECOND_NS
 
 
 def test_standing_report_is_repeated_for_a_new_metadata_leader():
     core = follower(ReplicaLog())
-    assert core.suspicion(NOW, after(700 * MS)) is not None
+    assert core.suspicion(NOW, after(700 * MILLISECOND_NS)) is not None
     core.repeat_report()
-    assert core.suspicion(NOW, after(701 * MS)) is not None
+    assert core.suspicion(NOW, after(701 * MILLISECOND_NS)) is not None
 
 
 def test_reports_of_several_followers_are_spread():
-    limits = FollowerLimits(jitter_ns=50 * MS)
+    limits = FollowerLimits(jitter_ns=50 * MILLISECOND_NS)
     core = follower(ReplicaLog(), limits=limits, rng=LargestChance())
-    assert core.suspicion(NOW, after(649 * MS)) is None
-    assert core.suspicion(NOW, after(650 * MS)) == 650 * MS
-    assert core.suspicion(NOW, after(650 * MS + 649 * MS)) is None
-    assert core.suspicion(NOW, after(650 * MS + 650 * MS)) == 1_300 * MS
+    assert core.suspicion(NOW, after(649 * MILLISECOND_NS)) is None
+    assert core.suspicion(NOW, after(650 * MILLISECOND_NS)) == 650 * MILLISECOND_NS
+    assert core.suspicion(NOW, after(650 * MILLISECOND_NS + 649 * MILLISECOND_NS)) is None
+    assert (
+        core.suspicion(NOW, after(650 * MILLISECOND_NS + 650 * MILLISECOND_NS))
+        == 1_300 * MILLISECOND_NS
+    )

@@ -12,7 +12,8 @@ from liftbridge_broker.model.fetching import (
     SessionClock,
 )
 from liftbridge_broker.model.ids import Instant, LeaderEpoch, MetadataIndex, Offset
-from liftbridge_broker.replication.isr import MS, ProposalOutcome
+from liftbridge_broker.model.units import MILLISECOND_NS
+from liftbridge_broker.replication.isr import ProposalOutcome
 from liftbridge_testkit.batches import PARTITION
 from liftbridge_testkit.leader_world import (
     LAG,
@@ -342,9 +343,9 @@ def test_lags_tell_every_follower():
     world = LeaderWorld(partition_of("ab"))
     world.fetch(B, 10)
     world.append(2)
-    world.now = Instant(world.now + MS)
+    world.now = Instant(world.now + MILLISECOND_NS)
     lag_b, lag_c = world.core.lags(world.now)
-    assert lag_b == (B, 10, 2, MS, True)
+    assert lag_b == (B, 10, 2, MILLISECOND_NS, True)
     assert (lag_c.log_end_offset, lag_c.records, lag_c.is_in_sync) == (None, 12, False)
 
 

@@ -5,7 +5,8 @@ import pytest
 from liftbridge_broker import errors
 from liftbridge_broker.model.fetching import ACCEPTED, FetchError, Refused
 from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.replication.isr import MS, ProposalOutcome, outcome_of
+from liftbridge_broker.model.units import MILLISECOND_NS
+from liftbridge_broker.replication.isr import ProposalOutcome, outcome_of
 from liftbridge_testkit.leader_world import (
     ALL,
     LAG,
@@ -140,7 +141,7 @@ def test_high_watermark_waits_for_a_follower_about_to_join():
     world.fetch(B, 10)
     world.append(2)
     # Behind at each fetch, but never by more than what came since the last one.
-    world.fetch(B, 10, at=MS)
+    world.fetch(B, 10, at=MILLISECOND_NS)
     assert world.advance() == 10
     assert brokers(world.propose()) == "ab"
 
@@ -182,8 +183,8 @@ def test_lagging_follower_stays_longer_when_too_few_would_be_left():
 def test_only_as_many_leave_as_can_be_spared():
     world = LeaderWorld(partition_of("abcd", replicas="abcd"))
     world.fetch(B, 10)
-    world.fetch(C, 10, at=MS)
-    world.fetch(D, 10, at=MS)
+    world.fetch(C, 10, at=MILLISECOND_NS)
+    world.fetch(D, 10, at=MILLISECOND_NS)
     world.append()
     assert brokers(world.propose(after=LAG + 1)) == "ad"
 
@@ -235,7 +236,7 @@ def test_records_sent_for_an_old_position_count_as_a_fetch_of_that_time():
     asked_at = world.now
     world.core.on_answered(B, asked_at)
     world.append()
-    world.fetch(B, 10, at=MS)
+    world.fetch(B, 10, at=MILLISECOND_NS)
     assert world.core._followers[B].caught_up_at == asked_at
     assert world.propose() is None
 
@@ -277,9 +278,9 @@ def test_flapping_follower_is_kept_out_longer_each_time():
         left_at = world.now
         while world.propose() is None:
             world.advance()
-            world.fetch(C, world.log.log_end_offset, at=50 * MS)
+            world.fetch(C, world.log.log_end_offset, at=50 * MILLISECOND_NS)
             world.fetch(B, world.log.log_end_offset)
-        waits.append((world.now - left_at) // (1_000 * MS))
+        waits.append((world.now - left_at) // (1_000 * MILLISECOND_NS))
         epoch += 1
         world.learn(partition_of("abc", partition_epoch=epoch))
     assert waits == [0, 1, 2, 4]
@@ -291,7 +292,7 @@ def test_flapping_follower_is_kept_out_longer_each_time():
 def test_one_proposal_at_a_time():
     world, proposal = expanding()
     assert proposal is not None
-    world.fetch(C, 10, at=60_000 * MS)
+    world.fetch(C, 10, at=60_000 * MILLISECOND_NS)
     assert world.propose() is None
 
 
@@ -327,7 +328,7 @@ def test_stale_proposal_waits_for_the_metadata():
     world, proposal = expanding()
     world.result(proposal, ProposalOutcome.SETTLED)
     assert world.core.maximal_isr == (A, B, C)
-    assert world.propose(after=60_000 * MS) is None
+    assert world.propose(after=60_000 * MILLISECOND_NS) is None
     world.learn(partition_of("a", partition_epoch=11))
     assert world.core.maximal_isr == (A,)
 
@@ -355,7 +356,7 @@ def test_ineligible_member_is_not_proposed_again_at_once():
     world.learn(partition_of("ab", partition_epoch=2))
     count = 0
     for _ in range(100):
-        world.fetch(C, 10, at=10 * MS)
+        world.fetch(C, 10, at=10 * MILLISECOND_NS)
         count += world.propose() is not None
     assert count == 1
 

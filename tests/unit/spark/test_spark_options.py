@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from pyspark_liftbridge.plan.options import (
     ArchivePlace,
     OptionError,
@@ -12,7 +13,6 @@ from pyspark_liftbridge.plan.options import (
     read_source,
 )
 from pyspark_liftbridge.plan.table import EARLIEST, LATEST, OPTIONS, READS, Use
-from pyspark_liftbridge.plan.values import MILLISECOND_NS, SECOND_NS
 
 NEEDED = {
     Use.BATCH: {"servers": "a:1", "subscribe": "orders"},

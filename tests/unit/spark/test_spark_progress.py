@@ -2,6 +2,7 @@
 
 import pytest
 
+from liftbridge_broker.model.units import SECOND_NS
 from pyspark_liftbridge.plan.histories import divergences, with_histories
 from pyspark_liftbridge.plan.offsets import (
     History,
@@ -16,7 +17,6 @@ from pyspark_liftbridge.plan.places import Known, at_latest, offsets_at, offsets
 from pyspark_liftbridge.plan.progress import GoneError, advanced, ends_of, next_end, target_of
 from pyspark_liftbridge.plan.ranges import Range, in_history, ranges_between
 from pyspark_liftbridge.plan.table import EARLIEST, LATEST
-from pyspark_liftbridge.plan.values import SECOND_NS
 
 S0, S1, T0 = PartitionId("s", 0), PartitionId("s", 1), PartitionId("t", 0)
 BOUNDS = {

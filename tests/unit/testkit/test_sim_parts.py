@@ -6,6 +6,7 @@ import pytest
 
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.messaging import SubscriptionId
 from liftbridge_broker.ports.transport import EVERYONE, Channel
@@ -14,7 +15,7 @@ from liftbridge_testkit.sim.coverage import Coverage
 from liftbridge_testkit.sim.disk import SimFiles
 from liftbridge_testkit.sim.network import PPM, Verdict
 from liftbridge_testkit.sim.ports import SimMessaging, parse_frames
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS, Scheduler
+from liftbridge_testkit.sim.scheduler import Scheduler
 from liftbridge_testkit.sim.trace import LINES_KEPT, Trace
 from liftbridge_testkit.sim.world import World
 

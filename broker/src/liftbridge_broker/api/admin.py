@@ -18,7 +18,7 @@ from liftbridge_broker.errors import FailedPreconditionError, InvalidRequestErro
 from liftbridge_broker.model.ids import BrokerId, PartitionId
 from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.metadata.group import is_alive
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.partition.partition import Partition

@@ -7,7 +7,7 @@ from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.streams import decode
 from liftbridge_broker.errors import FailedPreconditionError, InvalidRequestError
 from liftbridge_broker.model.ids import BrokerId, Offset, PartitionId
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.scheduling.steps import STEP, all_partitions
 from liftbridge_broker.node.upkeep.restart_check import (
     ACCEPTABLE,

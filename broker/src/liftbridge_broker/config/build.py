@@ -27,8 +27,8 @@ from liftbridge_broker.config.options import (
 from liftbridge_broker.config.settings import OFF, mask_url
 from liftbridge_broker.config.values import Address
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, UncleanMode
+from liftbridge_broker.model.units import SECOND_NS
 
-_SECOND_NS: Final = 1_000_000_000
 _EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the original's default
 _DATA_ROOT: Final = "/tmp/liftbridge/"  # noqa: S108 - the original's default
 _PORT_DEFAULT: Final = 9292
@@ -136,7 +136,7 @@ def _derive_segments(values: Values) -> None:
     values.fill("streams.segment.max.age", 0)
     age_ns = values.number("streams.segment.max.age")
     age_ns = age_ns or values.number("streams.retention.max.age")
-    values.put("streams.segment.max.age", max(age_ns, _SECOND_NS) if age_ns else 0)
+    values.put("streams.segment.max.age", max(age_ns, SECOND_NS) if age_ns else 0)
 
 
 def _check_tls(values: Values) -> None:

@@ -3,11 +3,7 @@
 from typing import Final
 
 from liftbridge_broker.config.settings import Kind, Setting, Status
-
-_MILLISECOND: Final = 1_000_000
-_SECOND: Final = 1_000 * _MILLISECOND
-_MINUTE: Final = 60 * _SECOND
-_MIB: Final = 1 << 20
+from liftbridge_broker.model.units import MIB, MILLISECOND_NS, MINUTE_NS
 
 VOTERS_MAX: Final = 9
 
@@ -113,8 +109,8 @@ CLUSTERING: Final = (
         Kind.DURATION,
         "100ms",
         "Time between two heartbeats of the metadata leader.",
-        minimum=_MILLISECOND,
-        maximum=10 * _MINUTE,
+        minimum=MILLISECOND_NS,
+        maximum=10 * MINUTE_NS,
         is_original=False,
     ),
     Setting(
@@ -123,8 +119,8 @@ CLUSTERING: Final = (
         "500ms",
         "Silence of the metadata leader after which another one is elected; a random time of up to "
         "half of it is added.",
-        minimum=10 * _MILLISECOND,
-        maximum=10 * _MINUTE,
+        minimum=10 * MILLISECOND_NS,
+        maximum=10 * MINUTE_NS,
         is_original=False,
     ),
     Setting(
@@ -132,8 +128,8 @@ CLUSTERING: Final = (
         Kind.DURATION,
         "150ms",
         "Time between two heartbeats of a broker to the metadata leader.",
-        minimum=_MILLISECOND,
-        maximum=10 * _MINUTE,
+        minimum=MILLISECOND_NS,
+        maximum=10 * MINUTE_NS,
         is_original=False,
     ),
     Setting(
@@ -142,8 +138,8 @@ CLUSTERING: Final = (
         "1500ms",
         "Silence after which a broker is fenced: it loses its leaderships and its places in "
         "in-sync sets. It fences itself equally fast.",
-        minimum=10 * _MILLISECOND,
-        maximum=10 * _MINUTE,
+        minimum=10 * MILLISECOND_NS,
+        maximum=10 * MINUTE_NS,
         is_original=False,
     ),
     Setting(
@@ -160,8 +156,8 @@ CLUSTERING: Final = (
         "Time after which a replica that is behind leaves the in-sync set if enough others stay in "
         "it; if too few would stay, the time is 10s, or this time if it is longer. The original "
         "has 15s.",
-        minimum=_MILLISECOND,
-        maximum=60 * _MINUTE,
+        minimum=MILLISECOND_NS,
+        maximum=60 * MINUTE_NS,
     ),
     Setting(
         "clustering.replica.max.leader.timeout",
@@ -169,8 +165,8 @@ CLUSTERING: Final = (
         "600ms",
         "Silence of the leader of a partition after which a replica reports it. The original has "
         "15s.",
-        minimum=10 * _MILLISECOND,
-        maximum=60 * _MINUTE,
+        minimum=10 * MILLISECOND_NS,
+        maximum=60 * MINUTE_NS,
     ),
     Setting(
         "clustering.replica.max.idle.wait",
@@ -178,16 +174,16 @@ CLUSTERING: Final = (
         "300ms",
         "Longest time that a leader holds the fetch of a replica that has everything; never longer "
         "than half of `clustering.replica.max.leader.timeout`. The original has 10s.",
-        minimum=_MILLISECOND,
-        maximum=60 * _MINUTE,
+        minimum=MILLISECOND_NS,
+        maximum=60 * MINUTE_NS,
     ),
     Setting(
         "clustering.replica.fetch.timeout",
         Kind.DURATION,
         "1500ms",
         "Time after which the fetch of a replica counts as lost. The original has 3s.",
-        minimum=10 * _MILLISECOND,
-        maximum=60 * _MINUTE,
+        minimum=10 * MILLISECOND_NS,
+        maximum=60 * MINUTE_NS,
     ),
     Setting(
         "clustering.min.insync.replicas",
@@ -205,6 +201,6 @@ CLUSTERING: Final = (
         "1MiB",
         "Largest size of a stored message.",
         minimum=1_024,
-        maximum=256 * _MIB,
+        maximum=256 * MIB,
     ),
 )

@@ -8,7 +8,7 @@ from liftbridge_broker.config.settings import Kind, Status, Value
 from liftbridge_broker.config.table import SETTINGS
 from liftbridge_broker.config.values import Address
 from liftbridge_broker.errors import ConfigError
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 
 
 class Given(NamedTuple):

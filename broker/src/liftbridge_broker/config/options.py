@@ -11,12 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOptions
-
-SECOND_NS: Final = 1_000_000_000
-MINUTE_NS: Final = 60 * SECOND_NS
-HOUR_NS: Final = 60 * MINUTE_NS
-MIB: Final = 1 << 20
+from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.model.units import HOUR_NS, MIB, MILLISECOND_NS, MINUTE_NS, SECOND_NS
 
 NAMESPACE_DEFAULT: Final = "liftbridge-default"
 PORT_DEFAULT: Final = 9292

@@ -3,9 +3,7 @@
 from typing import Final
 
 from liftbridge_broker.config.settings import Kind, Setting, Status
-
-_SECOND: Final = 1_000_000_000
-_MIB: Final = 1 << 20
+from liftbridge_broker.model.units import MIB, SECOND_NS
 
 _NO_AUTHORIZATION: Final = "authorization is not available in this version"
 _NO_TELEMETRY: Final = "this broker sends no telemetry"
@@ -154,7 +152,7 @@ SERVER: Final = (
         "10s",
         "How long a broker that stops waits, before it drains, for others to take over the "
         "partitions that it leads.",
-        minimum=_SECOND,
+        minimum=SECOND_NS,
         is_original=False,
         is_reloadable=True,
     ),
@@ -269,7 +267,7 @@ GRPC: Final = (
         "Largest size of the header list of one request.",
         is_original=False,
         minimum=4_096,
-        maximum=_MIB,
+        maximum=MIB,
     ),
     Setting(
         "grpc.max.pending.bytes",
@@ -323,7 +321,7 @@ GRPC: Final = (
         "20s",
         "Time within which a connection must answer a ping, or it is closed.",
         is_original=False,
-        minimum=_SECOND,
+        minimum=SECOND_NS,
     ),
     Setting(
         "grpc.reflection",

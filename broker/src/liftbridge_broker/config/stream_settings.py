@@ -3,10 +3,7 @@
 from typing import Final
 
 from liftbridge_broker.config.settings import Kind, Setting, Status
-
-_MILLISECOND: Final = 1_000_000
-_SECOND: Final = 1_000 * _MILLISECOND
-_MIB: Final = 1 << 20
+from liftbridge_broker.model.units import MIB, MILLISECOND_NS, SECOND_NS
 
 _NO_ACTIVITY: Final = "the activity stream is not available in this version"
 _NO_GROUPS: Final = "consumer groups are not available in this version"
@@ -39,7 +36,7 @@ STREAMS: Final = (
         Kind.DURATION,
         "5m",
         "Time between two passes of retention and compaction over a partition.",
-        minimum=_MILLISECOND,
+        minimum=MILLISECOND_NS,
         is_reloadable=True,
     ),
     Setting(
@@ -141,7 +138,7 @@ STREAMS: Final = (
         Kind.DURATION,
         "1s",
         "Longest time that messages wait to be synced to disk under policy `interval`.",
-        minimum=_MILLISECOND,
+        minimum=MILLISECOND_NS,
         is_original=False,
         is_reloadable=True,
     ),
@@ -195,7 +192,7 @@ LIMITS: Final = (
         "Bytes that wait for acks, or for NATS to accept them; above it, publishers have to wait.",
         is_original=False,
         is_reloadable=True,
-        minimum=_MIB,
+        minimum=MIB,
     ),
     Setting(
         "publishers.max",
@@ -215,7 +212,7 @@ LIMITS: Final = (
         "Silence after which an idempotent publisher is forgotten.",
         is_original=False,
         is_reloadable=True,
-        minimum=_SECOND,
+        minimum=SECOND_NS,
     ),
 )
 

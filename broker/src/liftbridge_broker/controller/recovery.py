@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from liftbridge_broker.controller.commands import RecoverUnclean, ReplicaAnswer
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId
-from liftbridge_broker.model.streams import MILLISECOND_NS, UncleanMode
+from liftbridge_broker.model.streams import UncleanMode
+from liftbridge_broker.model.units import MILLISECOND_NS
 
 OTHERS_NS: Final = 3_000 * MILLISECOND_NS
 """Time to wait for answers of replicas that are queried but not required."""

@@ -11,8 +11,8 @@ from liftbridge_broker.controller.commands import LeaderChange
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.units import SECOND_NS
 
-SECOND_NS: Final = 1_000_000_000
 WINDOW_NS: Final = 2 * SECOND_NS
 BACKOFF_NS_MIN: Final = 2 * SECOND_NS
 BACKOFF_NS_MAX: Final = 64 * SECOND_NS

@@ -20,12 +20,13 @@ from liftbridge_broker.http2.events import (
 from liftbridge_broker.http2.frames import ConnectionFaultError, Http2Code
 from liftbridge_broker.http2.guard import Guard
 from liftbridge_broker.http2.headers import HeaderBlock, HeaderDecoder
-from liftbridge_broker.http2.limits import SECOND_NS, Limits
+from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.http2.messages import MessageReader
 from liftbridge_broker.http2.sender import Sender
 from liftbridge_broker.http2.slots import ConnectionState
 from liftbridge_broker.http2.stream import Buffer, Stream
 from liftbridge_broker.http2.table import StreamTable
+from liftbridge_broker.model.units import SECOND_NS
 
 DRAIN_NOTICE_NS: Final = SECOND_NS
 FRAMES_MAX: Final = 128

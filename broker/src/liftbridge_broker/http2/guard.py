@@ -8,8 +8,8 @@ from typing import Final
 
 from liftbridge_broker.http2.frames import ConnectionFaultError, Http2Code
 from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.model.units import MILLISECOND_NS
 
-MILLISECOND_NS: Final = 1_000_000
 PINGS_BURST: Final = 10
 SETTINGS_BURST: Final = 1000
 STREAMS_PER_SETTINGS: Final = 100

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-SECOND_NS = 1_000_000_000
+from liftbridge_broker.model.units import SECOND_NS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ reached that number first counts as the largest; with one connection each, that 
 from enum import Enum, auto
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from liftbridge_broker.http2.limits import SECOND_NS
+from liftbridge_broker.model.units import SECOND_NS
 
 GRACE_NS: Final = SECOND_NS
 """Handshake time of a new client, during which an idle connection is evicted instead."""

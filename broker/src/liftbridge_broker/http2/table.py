@@ -18,9 +18,10 @@ from liftbridge_broker.http2.frames import (
     rst_stream_frame,
 )
 from liftbridge_broker.http2.guard import Guard
-from liftbridge_broker.http2.limits import SECOND_NS, Limits
+from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.http2.sender import Sender
 from liftbridge_broker.http2.stream import STREAM_BYTES, Stream
+from liftbridge_broker.model.units import SECOND_NS
 
 CLOSED_REMEMBERED_MAX: Final = 1024
 SETTLED_NS: Final = SECOND_NS

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
 
-MILLISECOND_NS = 1_000_000
-
 _LEVEL: Final = "feature_level"
 
 

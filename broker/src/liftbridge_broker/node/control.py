@@ -19,7 +19,7 @@ from liftbridge_broker.controller.reports import LeaderReports
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId, earliest
 from liftbridge_broker.model.metadata_log import Peer
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.metadata.broker_sessions import SESSION_NS, BrokerSessions
 from liftbridge_broker.node.metadata.group import furthest_voter

@@ -1,11 +1,8 @@
 """Options of the core."""
 
 from dataclasses import dataclass
-from typing import Final
 
-MS: Final = 1_000_000
-KIB: Final = 1024
-MIB: Final = 1024 * KIB
+from liftbridge_broker.model.units import KIB, MIB, MILLISECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +34,9 @@ class RaftOptions:
         members_max: Maximum number of voters and learners of a configuration.
     """
 
-    heartbeat_ns: int = 100 * MS
-    election_ns: int = 500 * MS
-    election_spread_ns: int = 250 * MS
+    heartbeat_ns: int = 100 * MILLISECOND_NS
+    election_ns: int = 500 * MILLISECOND_NS
+    election_spread_ns: int = 250 * MILLISECOND_NS
     append_bytes_max: int = 256 * KIB
     append_entries_max: int = 4_096
     inflight_messages_max: int = 64

@@ -26,14 +26,14 @@ from liftbridge_broker.model.fetching import (
     SessionClock,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
+from liftbridge_broker.model.units import KIB, MILLISECOND_NS
 from liftbridge_broker.ports.led_partition import LedPartition
-from liftbridge_broker.replication.isr import MS, NEVER
+from liftbridge_broker.replication.isr import NEVER
 
 SESSION_EPOCH_MAX: Final = 2**31 - 1
 FULL: Final = 0
 """Number of a full fetch in its session."""
 
-KIB: Final = 1024
 _UNTOLD: Final = -1
 
 
@@ -46,9 +46,9 @@ class SessionLimits(NamedTuple):
         retry_ns: Pause before a refused position is sent again.
     """
 
-    timeout_ns: int = 1_500 * MS
-    lost_ns: int = 50 * MS
-    retry_ns: int = 50 * MS
+    timeout_ns: int = 1_500 * MILLISECOND_NS
+    lost_ns: int = 50 * MILLISECOND_NS
+    retry_ns: int = 50 * MILLISECOND_NS
 
 
 class FetchRequest(NamedTuple):
@@ -272,9 +272,9 @@ class LeaderSessionLimits(NamedTuple):
             sent.
     """
 
-    hold_ns: int = 300 * MS
-    quiet_ns: int = 5 * MS
-    resend_ns: int = 200 * MS
+    hold_ns: int = 300 * MILLISECOND_NS
+    quiet_ns: int = 5 * MILLISECOND_NS
+    resend_ns: int = 200 * MILLISECOND_NS
     reply_bytes_max: int = 1024 * KIB
     partition_bytes_max: int = 256 * KIB
 

@@ -21,10 +21,11 @@ from liftbridge_broker.model.ids import (
     Offset,
 )
 from liftbridge_broker.model.partitions import NOT_COPIED, Copied, PartitionState
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.ports.replica_log import LogView
 from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.replication.divergence import truncation_target
-from liftbridge_broker.replication.isr import MS, NEVER
+from liftbridge_broker.replication.isr import NEVER
 
 NOT_ALIVE: Final = frozenset(
     {FetchError.NOT_LEADER, FetchError.UNKNOWN_PARTITION, FetchError.CORRUPT}
@@ -41,9 +42,9 @@ class FollowerLimits(NamedTuple):
         jitter_ns: Maximum random addition to both, so that not all followers report at once.
     """
 
-    silence_ns: int = 600 * MS
-    repeat_ns: int = 600 * MS
-    jitter_ns: int = 60 * MS
+    silence_ns: int = 600 * MILLISECOND_NS
+    repeat_ns: int = 600 * MILLISECOND_NS
+    jitter_ns: int = 60 * MILLISECOND_NS
 
 
 class Wait(NamedTuple):

@@ -26,8 +26,8 @@ from liftbridge_broker.model.ids import (
     Offset,
     PartitionId,
 )
+from liftbridge_broker.model.units import MILLISECOND_NS
 
-MS: Final = 1_000_000
 NEVER: Final = Instant(-(1 << 62))
 NO_SESSION: Final = MetadataIndex(0)
 MEMBER_ALREADY: Final = -1
@@ -52,15 +52,15 @@ class LeaderLimits(NamedTuple):
         flap_delay_ns_max: Longest exclusion.
     """
 
-    lag_ns: int = 700 * MS
-    lag_hard_ns: int = 10_000 * MS
-    retry_ns: int = 300 * MS
-    ineligible_ns: int = 1_000 * MS
-    recheck_ns: int = 300 * MS
-    pace_ns: int = 20 * MS
-    flap_window_ns: int = 60_000 * MS
-    flap_delay_ns: int = 1_000 * MS
-    flap_delay_ns_max: int = 30_000 * MS
+    lag_ns: int = 700 * MILLISECOND_NS
+    lag_hard_ns: int = 10_000 * MILLISECOND_NS
+    retry_ns: int = 300 * MILLISECOND_NS
+    ineligible_ns: int = 1_000 * MILLISECOND_NS
+    recheck_ns: int = 300 * MILLISECOND_NS
+    pace_ns: int = 20 * MILLISECOND_NS
+    flap_window_ns: int = 60_000 * MILLISECOND_NS
+    flap_delay_ns: int = 1_000 * MILLISECOND_NS
+    flap_delay_ns_max: int = 30_000 * MILLISECOND_NS
 
 
 class IsrProposal(NamedTuple):

@@ -25,6 +25,7 @@ from liftbridge_broker.errors import (
     OutOfOrderError,
 )
 from liftbridge_broker.model.ids import OFFSET_MAX, LeaderEpoch, Offset, PublisherId
+from liftbridge_broker.model.units import HOUR_NS
 from liftbridge_broker.ports.publishers import Registrations, StampedBatch
 
 HEADER_ID: Final = "Liftbridge-Publisher-Id"
@@ -36,7 +37,7 @@ STAMP_HEADERS: Final = frozenset((HEADER_ID, HEADER_EPOCH, HEADER_SEQUENCE))
 
 EXTENTS_MAX: Final = 5
 PUBLISHERS_MAX_DEFAULT: Final = 1_000
-TTL_NS_DEFAULT: Final = 168 * 3_600 * 1_000_000_000
+TTL_NS_DEFAULT: Final = 168 * HOUR_NS
 
 _ID_MAX: Final = 2**64 - 1
 _EPOCH_MAX: Final = 2**32 - 1

@@ -4,11 +4,11 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from random import SystemRandom
-from typing import Final
 
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.assembly.core import Core, CoreOptions
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.files import Files
@@ -26,8 +26,6 @@ from liftbridge_broker.storage.cleaning.compaction import SubmitCompaction
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.wire.peer.bodies import ORIGIN_SIZE
 from liftbridge_broker.wire.peer.keys import OPEN_KEYRING, Keyring
-
-SECOND_NS: Final = 1_000_000_000
 
 
 def make_core(

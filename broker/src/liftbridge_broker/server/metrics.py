@@ -16,6 +16,7 @@ from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.assembly.core import Core
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.partition.activity import PATHS
@@ -27,7 +28,6 @@ from liftbridge_broker.storage.log.lookup import last_record_before
 from liftbridge_broker.storage.log.types import NO_TIMESTAMP
 
 API_VERSION: Final = "2.0.0"
-SECOND_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)

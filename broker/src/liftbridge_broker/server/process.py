@@ -42,6 +42,7 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.subjects import INTERNAL_ROOT
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.assembly.core import Core
 from liftbridge_broker.node.assembly.session import hand_over, has_company
 from liftbridge_broker.node.metadata.bootstrap import Beginning
@@ -62,7 +63,6 @@ from liftbridge_broker.server.shutdown import Steps
 from liftbridge_broker.server.watching import LOOK_SECONDS, FileWatch
 from liftbridge_broker.server.wiring import embedded_options, nats_options, store_options
 
-SECOND_NS: Final = 1_000_000_000
 PACKAGE: Final = "liftbridge-broker"
 CLOSE_SECONDS: Final = 0.5
 TRANSFER_SECONDS: Final = 2.0
@@ -367,7 +367,7 @@ class Broker:
                 "port": self.port,
                 "metrics_port": self.metrics_port,
                 "admin_port": self.admin_port,
-                "duration_ms": (self._clock.wall_ns() - self._started_ns) // 1_000_000,
+                "duration_ms": (self._clock.wall_ns() - self._started_ns) // MILLISECOND_NS,
             },
         )
 
@@ -536,7 +536,7 @@ class Broker:
         began = self._clock.now()
         steps = hand_over(self._core, self.options.hand_over_timeout_ns)
         is_complete = await self._waiting.run(steps)
-        duration_ms = (self._clock.now() - began) // 1_000_000
+        duration_ms = (self._clock.now() - began) // MILLISECOND_NS
         fields = {"is_complete": is_complete, "duration_ms": duration_ms}
         self.observer.transition("leaderships_handed_over", fields)
 
@@ -583,7 +583,7 @@ class Broker:
             self._core.close(epoch)
         finally:
             self._files.shut_down()
-        duration_ms = (self._clock.wall_ns() - self._started_ns) // 1_000_000
+        duration_ms = (self._clock.wall_ns() - self._started_ns) // MILLISECOND_NS
         self.observer.transition(
             "broker_stopped", {"is_clean": epoch is not None, "duration_ms": duration_ms}
         )

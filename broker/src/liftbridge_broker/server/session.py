@@ -4,14 +4,15 @@ import asyncio
 import contextlib
 from collections.abc import Generator
 from importlib import metadata as packages
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.listeners import ListenerAddress
-from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
+from liftbridge_broker.model.streams import StreamOverrides
 from liftbridge_broker.model.subjects import CURSORS_STREAM, internal_subject
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.assembly.core import Core
 from liftbridge_broker.node.assembly.search import Search
 from liftbridge_broker.node.assembly.session import (
@@ -23,8 +24,6 @@ from liftbridge_broker.node.assembly.session import (
 from liftbridge_broker.node.metadata.bootstrap import Beginning
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.server.limits import replicas_max
-
-SECOND_NS: Final = 1_000_000_000
 
 Outcome = TypeVar("Outcome")
 

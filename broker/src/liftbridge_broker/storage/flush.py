@@ -22,7 +22,8 @@ from typing import Final, NamedTuple
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Instant, Offset, PartitionId, StreamName, earliest
-from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
+from liftbridge_broker.model.units import MIB, MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.ports.files import FileEvent, FileHandle, Files, Token
 from liftbridge_broker.storage.damage import DamageNotes
 from liftbridge_broker.storage.journal import Journal
@@ -30,14 +31,12 @@ from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.log.types import LogLimits
 from liftbridge_broker.storage.slowness import Slowness
 
-_SECOND_NS: Final = 1_000_000_000
-_MIB: Final = 1 << 20
 _NOTHING: Final = Offset(0)
 UNHURRIED_COUNT_MAX: Final = 32
 """Maximum number of partitions not under `commit` that join a sync."""
 SIZE_CHECK_APPENDS: Final = 8
 """Appends between two checks of the waiting bytes; a bound may be exceeded by that many batches."""
-FULL_RETRY_NS: Final = _SECOND_NS
+FULL_RETRY_NS: Final = SECOND_NS
 """Pause before the journal is written again after the disk was full."""
 
 
@@ -59,11 +58,11 @@ class FlushLimits(NamedTuple):
         background_bytes_max: Policy `never`: bytes after which it is synced.
     """
 
-    interval_ns: int = _SECOND_NS
-    bytes_max: int = 8 * _MIB
-    journal_ns: int = _SECOND_NS // 10
-    background_ns: int = 60 * _SECOND_NS
-    background_bytes_max: int = 256 * _MIB
+    interval_ns: int = SECOND_NS
+    bytes_max: int = 8 * MIB
+    journal_ns: int = SECOND_NS // 10
+    background_ns: int = 60 * SECOND_NS
+    background_bytes_max: int = 256 * MIB
 
 
 def _ignore(_error: CorruptionError) -> None:

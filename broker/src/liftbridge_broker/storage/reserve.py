@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MIB, MILLISECOND_NS
 from liftbridge_broker.ports.files import Files
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -29,8 +29,8 @@ class SpaceLimits(NamedTuple):
         free_bytes_min: Free space below which publishes are refused.
     """
 
-    reserve_bytes: int = 64 * 1024 * 1024
-    free_bytes_min: int = 64 * 1024 * 1024
+    reserve_bytes: int = 64 * MIB
+    free_bytes_min: int = 64 * MIB
 
 
 class SpaceGuard:

@@ -3,8 +3,7 @@
 Start: `start.open_store`, then `LogStore.open` for every partition that the metadata names, then
 `begin`, which makes the result of recovery durable and removes the clean marker; appends follow.
 Operation: the owner appends to the logs and reports that by `note_append`; events and the timer are
-inputs, and `Flushed` is the output. End: `close`, which leaves a clean marker, or `abandon` after a
-failure.
+inputs, `Flushed` is the output. End: `close`, which leaves a clean marker, or `abandon`.
 
 After a device failure, nothing in the directory is called durable, written or retried any more
 (storage policy 7). `failure` has the reason, and `on_failed` notifies the node.
@@ -26,7 +25,8 @@ from liftbridge_broker.model.ids import (
     stream_of,
 )
 from liftbridge_broker.model.partitions import Copied
-from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
+from liftbridge_broker.model.units import MIB, MILLISECOND_NS
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.storage.cleaning.cleaner import AgeClock, Cleaner, Removals
@@ -77,7 +77,7 @@ class StoreOptions:
     space: SpaceLimits = field(default_factory=SpaceLimits)
     trash_grace_ns: int = 24 * 3_600_000 * MILLISECOND_NS
     known_names: tuple[str, ...] = ()
-    rewrite_bytes_min: int = 4 * 1024 * 1024
+    rewrite_bytes_min: int = 4 * MIB
 
 
 class OpenedLog(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import Instant, PartitionId
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.storage.cleaning.retention import trash_grace_ns
 from liftbridge_broker.storage.directory import DataDirectory, Trashed

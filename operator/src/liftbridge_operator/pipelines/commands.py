@@ -3,6 +3,7 @@
 from typing import Final
 
 from liftbridge_operator.model.pipeline import Compaction, PipelineMode, PipelineType, Runtime
+from liftbridge_operator.model.units import SECOND_NS
 from liftbridge_operator.model.values import duration_ns, size_bytes
 from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.subject import Pipeline
@@ -14,7 +15,6 @@ LOCAL_TASKS: Final = 2
 """Concurrent tasks in a pod without a CPU limit."""
 
 API_SERVER: Final = "https://kubernetes.default.svc"
-_SECOND_NS: Final = 1_000_000_000
 _MEBIBYTE: Final = 1 << 20
 _COMPACTIONS: Final = {Compaction.SMALL_FILES: "--small-files", Compaction.BY_KEY: "--by-key"}
 
@@ -49,7 +49,7 @@ def arguments(pipeline: Pipeline) -> list[str]:
 
 def _interval_seconds(pipeline: Pipeline) -> int:
     text = pipeline.spec.interval
-    return INTERVAL_SECONDS if text is None else -(-duration_ns(text) // _SECOND_NS)
+    return INTERVAL_SECONDS if text is None else -(-duration_ns(text) // SECOND_NS)
 
 
 def interval_seconds(pipeline: Pipeline) -> int:

@@ -30,13 +30,13 @@ from liftbridge_operator.kube.kinds import (
 )
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.model import names
+from liftbridge_operator.model.units import MIB
 from liftbridge_operator.plugin import describe, lookup
 from liftbridge_operator.plugin.archive import Archive, as_json
 from liftbridge_operator.plugin.lookup import name_of, namespace_of
 from liftbridge_operator.plugin.port import Access
 from liftbridge_operator.plugin.redaction import Redactor
 
-MIB: Final = 1 << 20
 FORMAT: Final = 1
 NODES_MAX: Final = 100
 OPERATOR_SELECTOR: Final = "app.kubernetes.io/name=liftbridge-operator"

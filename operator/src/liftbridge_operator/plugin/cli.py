@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import click
 
+from liftbridge_operator.model.units import SECOND_NS
 from liftbridge_operator.model.values import duration_ns, size_bytes
 from liftbridge_operator.plugin import bundle, commands
 from liftbridge_operator.plugin.describe import KUBECTL, Answer
@@ -22,7 +23,6 @@ from liftbridge_operator.plugin.port import COMMAND, REQUEST_S, Reach, Where, re
 from liftbridge_operator.plugin.session import Session
 
 TRACEBACK: Final = "LIFTBRIDGE_TRACEBACK"
-_SECOND_NS: Final = 1_000_000_000
 _BUNDLE: Final = bundle.Bounds()
 
 
@@ -38,7 +38,7 @@ class _Seconds(click.ParamType[float]):
         if isinstance(value, float):
             return value
         try:
-            return duration_ns(str(value)) / _SECOND_NS
+            return duration_ns(str(value)) / SECOND_NS
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

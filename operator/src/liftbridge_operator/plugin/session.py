@@ -9,18 +9,18 @@ from typing import Final
 from liftbridge_operator.cluster.observing.objects import Json
 from liftbridge_operator.kube.errors import UnavailableError
 from liftbridge_operator.kube.port import Object
+from liftbridge_operator.model.units import MILLISECOND_NS
 from liftbridge_operator.plugin import lookup
 from liftbridge_operator.plugin.exits import ExitCode, PluginError
 from liftbridge_operator.plugin.lookup import name_of, namespace_of, place_of
 from liftbridge_operator.plugin.port import Access
 
 POLL_S: Final = 1.0
-_MILLISECOND_NS: Final = 1_000_000
 
 
 def wall_ms() -> int:
     """Unix milliseconds."""
-    return time.time_ns() // _MILLISECOND_NS
+    return time.time_ns() // MILLISECOND_NS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ from typing import Any, Final, TypeAlias
 
 from liftbridge_operator.model.base import camel
 from liftbridge_operator.model.stream import StreamConfig, StreamSpec
+from liftbridge_operator.model.units import MILLISECOND_NS
 from liftbridge_operator.model.values import duration_ns, size_bytes
-
-_MILLISECOND_NS: Final = 1_000_000
 
 Value: TypeAlias = int | bool | str
 
@@ -22,7 +21,7 @@ FIXED: Final = frozenset({"encryption"})
 
 
 def _milliseconds(text: str) -> int:
-    return -(-duration_ns(text) // _MILLISECOND_NS)
+    return -(-duration_ns(text) // MILLISECOND_NS)
 
 
 _READ: Final[dict[str, Callable[[Any], Value]]] = {

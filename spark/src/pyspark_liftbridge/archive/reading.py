@@ -24,12 +24,12 @@ from pyspark_liftbridge.archive.errors import DamagedError, FileGoneError
 from pyspark_liftbridge.archive.stores.store import Store
 from pyspark_liftbridge.plan.histories import Read
 from pyspark_liftbridge.plan.unified import Held
+from pyspark_liftbridge.units import MILLISECOND_NS
 
 _BUFFER_BYTES: Final = 1 << 16
 _APP: Final = re.compile(
     r"(liftbridge/[0-9]+/([0-9]+))(?:/begin|/gap/([0-9]+)|/history/([0-9]+)/([0-9]+))?"
 )
-_MILLISECOND_NS: Final = 1_000_000
 _PLACE: Final = ("partition", "offset")
 
 
@@ -245,7 +245,7 @@ def first_at(
         for add in (*files.get(partition, ()), *files.get(None, ()))
         if add.stats is None or add.stats.timestamps is None
         # Other writers round times down to milliseconds.
-        or _ns(add.stats.timestamps[1]) + _MILLISECOND_NS >= time_ns
+        or _ns(add.stats.timestamps[1]) + MILLISECOND_NS >= time_ns
     }  # fmt: skip
     whole = delta.Span(partition, 0, WHOLE_MAX)
     chosen = [file for file in files_of(files, whole) if file.path in late]
@@ -280,7 +280,7 @@ def time_behind(snapshot: Snapshot, partition: int) -> datetime | None:
     if is_compacted or len(times) < len(stats) or latest_ns == WHOLE_MAX:
         return None
     # Other writers round times down to milliseconds.
-    return datetime.fromtimestamp((latest_ns // _MILLISECOND_NS + 2) / 1_000, UTC)
+    return datetime.fromtimestamp((latest_ns // MILLISECOND_NS + 2) / 1_000, UTC)
 
 
 def _ns(text: str) -> int:
@@ -291,4 +291,4 @@ def _ns(text: str) -> int:
         return WHOLE_MAX
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
-    return int(time.timestamp() * 1_000) * _MILLISECOND_NS
+    return int(time.timestamp() * 1_000) * MILLISECOND_NS

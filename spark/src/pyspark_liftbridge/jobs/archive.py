@@ -33,6 +33,7 @@ from pyspark_liftbridge.plan.unified import Held
 from pyspark_liftbridge.source import cluster
 from pyspark_liftbridge.source.reading import DataLossError, records_of
 from pyspark_liftbridge.source.schema import layout_of
+from pyspark_liftbridge.units import MILLISECOND_NS
 
 ROUNDS_MAX: Final = 10
 """Maximum number of plans of a run, after another run won or records were removed."""
@@ -47,7 +48,6 @@ TASK_OFFSETS_MIN: Final = 10_000
 """Number of offsets below which a partition shares a task with others."""
 
 _POLL_SECONDS: Final = 0.1
-_MILLISECOND_NS: Final = 1_000_000
 
 
 class Job(NamedTuple):
@@ -395,4 +395,4 @@ def _commit(
 
 
 def _now_ms() -> int:
-    return time.time_ns() // _MILLISECOND_NS
+    return time.time_ns() // MILLISECOND_NS

@@ -21,6 +21,7 @@ from pyspark_liftbridge.archive.stores.store import Below, open_store, opened
 from pyspark_liftbridge.archive.table import folder_named
 from pyspark_liftbridge.jobs.works import Runner
 from pyspark_liftbridge.plan.options import OptionError
+from pyspark_liftbridge.units import MILLISECOND_NS
 
 ROUNDS_MAX: Final = 100
 """Maximum number of plans of a run.
@@ -28,8 +29,6 @@ ROUNDS_MAX: Final = 100
 After another writer won, for more files than an entry can list, or to join files again. Without
 other runs, each round leaves fewer small files.
 """
-
-_MILLISECOND_NS: Final = 1_000_000
 
 
 class Job(NamedTuple):
@@ -226,4 +225,4 @@ def _rows(adds: Sequence[delta.Add]) -> int:
 
 
 def _now_ms() -> int:
-    return time.time_ns() // _MILLISECOND_NS
+    return time.time_ns() // MILLISECOND_NS

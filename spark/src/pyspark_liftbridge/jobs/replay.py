@@ -40,6 +40,7 @@ from pyspark_liftbridge.jobs.works import Progress, RefusedError, Runner, silent
 from pyspark_liftbridge.plan.options import OptionError
 from pyspark_liftbridge.plan.unified import Held
 from pyspark_liftbridge.source import cluster
+from pyspark_liftbridge.units import MILLISECOND_NS
 
 WRITE_RETRY_NS: Final = 120_000_000_000
 """Time for which a task looks for a broker that accepts its records."""
@@ -48,7 +49,6 @@ PROGRESS_SECONDS: Final = 1.0
 """Time between two reports of progress."""
 
 _ID_BYTES: Final = 8
-_MILLISECOND_NS: Final = 1_000_000
 
 
 class Job(NamedTuple):
@@ -334,7 +334,7 @@ def _is_older(bounds: PartitionBounds, by_key: str) -> bool:
     """Return whether a target has records from before a compaction, whose numbers have changed."""
     _, _, done_ms = by_key.partition("@")
     return bool(by_key and bounds.first_timestamp) and not (
-        done_ms.isdecimal() and bounds.first_timestamp >= int(done_ms) * _MILLISECOND_NS
+        done_ms.isdecimal() and bounds.first_timestamp >= int(done_ms) * MILLISECOND_NS
     )
 
 

@@ -9,10 +9,10 @@ from pyspark_liftbridge.archive.delta_log.fields import WHOLE_MAX
 from pyspark_liftbridge.archive.records import TIME_MAX, TIME_MIN, Wanted
 from pyspark_liftbridge.jobs.comparing import Numbers
 from pyspark_liftbridge.plan.options import OptionError
+from pyspark_liftbridge.units import MICROSECOND_NS
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_MICROSECOND_NS: Final = 1_000
 
 
 class Selection(NamedTuple):
@@ -89,4 +89,4 @@ def _time(text: str) -> int | None:
         return None
     time = datetime.fromisoformat(text)
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return (time - _EPOCH) // _MICROSECOND * _MICROSECOND_NS
+    return (time - _EPOCH) // _MICROSECOND * MICROSECOND_NS

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pyspark_liftbridge.plan.offsets import Offsets, PartitionId, StreamOffsets
 from pyspark_liftbridge.plan.options import OptionError, Places
 from pyspark_liftbridge.plan.table import EARLIEST, LATEST
-from pyspark_liftbridge.plan.values import MILLISECOND_NS
+from pyspark_liftbridge.units import MILLISECOND_NS
 
 
 class Known(NamedTuple):

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from pyspark_liftbridge.plan import values
+from pyspark_liftbridge.units import MILLISECOND_NS
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -55,7 +56,7 @@ _TIMES: Final = 'JSON such as {"orders": {"0": 1764000000000}}, milliseconds sin
 _MILLISECONDS: Final = "milliseconds since 1970"
 _PATH: Final = "a path"
 _count = values.whole(1, values.OFFSET_MAX)
-_time = values.whole(0, values.OFFSET_MAX // values.MILLISECOND_NS)
+_time = values.whole(0, values.OFFSET_MAX // MILLISECOND_NS)
 
 
 def _offsets(given: str) -> object:

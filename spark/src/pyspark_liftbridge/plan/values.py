@@ -5,8 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-MILLISECOND_NS: Final = 1_000_000
-SECOND_NS: Final = 1_000 * MILLISECOND_NS
+from pyspark_liftbridge.units import MILLISECOND_NS, SECOND_NS
 
 PARTITION_MAX: Final = 2**24 - 1
 OFFSET_MAX: Final = 2**63 - 1

@@ -26,10 +26,10 @@ from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import Connection, OptionError, SourceOptions, Subscription
 from pyspark_liftbridge.plan.places import Bounds, Known
 from pyspark_liftbridge.plan.ranges import Range
+from pyspark_liftbridge.units import MICROSECOND_NS
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_MICROSECOND_NS: Final = 1_000
 _CALL_MIN: Final = timedelta(seconds=1)
 _CALL_MAX: Final = timedelta(seconds=5)
 """Limit for a single call: at most the limit for all calls, unless that is too short."""
@@ -66,7 +66,7 @@ def client_of(connection: Connection, retry_ns: int, *, is_plain: bool = False) 
         client = connect_sync(
             ",".join(connection.servers),
             tls=TlsFiles(ca=ca, cert=cert, key=secret) if ca or cert else None,
-            retry_time=(retry_time := timedelta(microseconds=retry_ns // _MICROSECOND_NS)),
+            retry_time=(retry_time := timedelta(microseconds=retry_ns // MICROSECOND_NS)),
             timeout=min(_CALL_MAX, max(_CALL_MIN, retry_time)),
         )
         client.__enter__()
@@ -285,7 +285,7 @@ def offsets_by_time(
     for (name, time_ns), numbers in alike.items():
         stream, time = (
             client.streams.get(name),
-            _EPOCH + _MICROSECOND * (time_ns // _MICROSECOND_NS),
+            _EPOCH + _MICROSECOND * (time_ns // MICROSECOND_NS),
         )
         if client.has_data:
             for bounds in stream.bounds(*numbers, time=time):

@@ -15,10 +15,10 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_liftbridge.plan.pruning import Pruning
+from pyspark_liftbridge.units import MICROSECOND_NS
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_MICROSECOND_NS: Final = 1_000
 
 
 def pushed(filters: Iterable[Filter], *, is_kafka_schema: bool) -> tuple[Pruning, list[Filter]]:
@@ -63,8 +63,8 @@ def _offsets(one: Filter, values: Iterable[Any]) -> Pruning | None:
 def _times(one: Filter, values: Iterable[Any]) -> Pruning | None:
     def make(low: int | None, end: int | None) -> Pruning:
         return Pruning(
-            time_ns_min=None if low is None else low * _MICROSECOND_NS,
-            time_ns_end=None if end is None else end * _MICROSECOND_NS,
+            time_ns_min=None if low is None else low * MICROSECOND_NS,
+            time_ns_end=None if end is None else end * MICROSECOND_NS,
         )
 
     return _span(one, [(value - _EPOCH) // _MICROSECOND for value in values], make)
@@ -73,8 +73,8 @@ def _times(one: Filter, values: Iterable[Any]) -> Pruning | None:
 def _times_ns(one: Filter, values: Iterable[Any]) -> Pruning | None:
     def make(low: int | None, end: int | None) -> Pruning:
         return Pruning(
-            time_ns_min=None if low is None else low // _MICROSECOND_NS * _MICROSECOND_NS,
-            time_ns_end=None if end is None else -(-end // _MICROSECOND_NS) * _MICROSECOND_NS,
+            time_ns_min=None if low is None else low // MICROSECOND_NS * MICROSECOND_NS,
+            time_ns_end=None if end is None else -(-end // MICROSECOND_NS) * MICROSECOND_NS,
         )
 
     return _span(one, values, make)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_liftbridge.plan.options import OptionError, Shape
+from pyspark_liftbridge.units import MICROSECOND_NS
 
 ROWS_MIN: Final = 2_000
 """Minimum number of rows of an Arrow batch, except a task's last.
@@ -17,7 +18,6 @@ With fewer rows, overhead dominates.
 
 ROWS_MAX: Final = 20_000
 
-_MICROSECOND_NS: Final = 1_000
 _HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _TIME: Final = pa.timestamp("us", "UTC")
 
@@ -68,7 +68,7 @@ def _nanoseconds(records: pa.RecordBatch, _place: Place) -> pa.Array:
 
 def _microseconds(records: pa.RecordBatch, place: Place) -> pa.Array:
     """Round times down to microseconds, also those before 1970."""
-    times = _nanoseconds(records, place).to_numpy() // _MICROSECOND_NS
+    times = _nanoseconds(records, place).to_numpy() // MICROSECOND_NS
     return pa.array(times.view("datetime64[us]"), _TIME)
 
 

@@ -26,6 +26,7 @@ from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
 from liftbridge_broker.model.subjects import internal_subject
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.assembly.core import Core, CoreOptions
 from liftbridge_broker.node.assembly.session import Announcement, register
 from liftbridge_broker.node.metadata.bootstrap import Beginning, Role
@@ -45,8 +46,7 @@ from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.store import LogStore, StoreOptions
 from liftbridge_testkit.node_world import START, START_WALL_NS, Answers
 
-MS = 1_000_000
-STEP_NS = 5 * MS
+STEP_NS = 5 * MILLISECOND_NS
 NAMESPACE = "test-ns"
 CLUSTER_ID = "cluster"
 """On messages; the metadata have none, as nobody has named this cluster or raised its level."""
@@ -418,7 +418,7 @@ class ClusterWorld:
     def run(self, milliseconds: int) -> None:
         """Let time pass."""
         self.settle()
-        for _ in range(0, milliseconds * MS, STEP_NS):
+        for _ in range(0, milliseconds * MILLISECOND_NS, STEP_NS):
             self.now = Instant(self.now + STEP_NS)
             self.settle()
 
@@ -427,10 +427,12 @@ class ClusterWorld:
         self.settle()
         began = self.now
         while not condition():
-            assert self.now - began <= milliseconds * MS, f"not within {milliseconds} ms"
+            assert self.now - began <= milliseconds * MILLISECOND_NS, (
+                f"not within {milliseconds} ms"
+            )
             self.now = Instant(self.now + STEP_NS)
             self.settle()
-        return (self.now - began) // MS
+        return (self.now - began) // MILLISECOND_NS
 
     # What clients do.
 

@@ -18,6 +18,7 @@ from liftbridge_broker.model.fetching import ACCEPTED, Diverging, FetchedHead, R
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.replication.follower import (
     Append,
     FollowerCore,
@@ -36,7 +37,6 @@ from liftbridge_testkit.batches import PARTITION
 from liftbridge_testkit.replica_logs import partition_of
 from liftbridge_testkit.stores import NO_LIMITS, CompactedAside, StoreBed, values_in
 
-MILLISECOND_NS: Final = 1_000_000
 NAMES: Final = "abc"
 KEYS: Final = "klmnopqr"
 ROUNDS_MAX: Final = 500

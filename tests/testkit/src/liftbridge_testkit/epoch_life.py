@@ -20,12 +20,12 @@ from typing import Final
 
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.store import StoreOptions
 from liftbridge_testkit.stores import NO_LIMITS, StoreBed, key_of
 
-MILLISECOND_NS: Final = 1_000_000
 POLICIES: Final = (FsyncPolicy.COMMIT, FsyncPolicy.INTERVAL, FsyncPolicy.NEVER)
 PARTITIONS: Final = 2
 VALUE: Final = b"." * 150

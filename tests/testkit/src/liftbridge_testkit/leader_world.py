@@ -5,7 +5,8 @@ from collections.abc import Container
 from liftbridge_broker.model.fetching import FetchOutcome, FetchPosition, SessionClock
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, MetadataIndex, Offset
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.replication.isr import MS, IsrProposal, LeaderLimits, ProposalOutcome
+from liftbridge_broker.model.units import MILLISECOND_NS
+from liftbridge_broker.replication.isr import IsrProposal, LeaderLimits, ProposalOutcome
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_testkit.batches import PARTITION
 from liftbridge_testkit.replica_logs import ReplicaLog, partition_of
@@ -39,7 +40,7 @@ class LeaderWorld:
         commit: bool = False,
         established: bool = True,
     ) -> None:
-        self.now = Instant(1_000 * MS)
+        self.now = Instant(1_000 * MILLISECOND_NS)
         self.log = log or ReplicaLog.of((1, 10))
         self.state = state or partition_of()
         self.min_isr = min_isr

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
 from liftbridge_broker.model.metadata_log import Configuration, Peer
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
 from liftbridge_broker.node.metadata.opening import open_member
 from liftbridge_broker.node.peers.peer_link import PeerLink, unsigned_sessions
@@ -30,7 +31,6 @@ from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.wire.peer.messages import PeerHeader
 
 SYNC_TOKEN = Token(7)
-MS = 1_000_000
 SEPARATOR = b"\n"
 
 
@@ -282,7 +282,7 @@ class Group:
     def run(self, milliseconds: int) -> None:
         """Advance the time."""
         for _ in range(0, milliseconds, 10):
-            self.now = Instant(self.now + 10 * MS)
+            self.now = Instant(self.now + 10 * MILLISECOND_NS)
             for member in self.alive:
                 deadline = member.running.next_deadline()
                 if deadline is not None and deadline <= self.now:

@@ -50,7 +50,6 @@ from liftbridge_proto import api_pb2
 from liftbridge_testkit.batches import frame_bounds
 from liftbridge_testkit.lone_metadata import open_lone
 
-SECOND_NS = 1_000_000_000
 START = Instant(1_000)
 START_WALL_NS = 1_700_000_000_000_000_000
 NAMESPACE = "test-ns"

@@ -27,6 +27,7 @@ from liftbridge_broker.errors import FilesError
 from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.model.ids import Instant, MetadataIndex, Offset, PartitionId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.storage.flush import Flushed, FlushLimits
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.reserve import SpaceLimits
@@ -36,7 +37,6 @@ from liftbridge_testkit.stores import StoreBed, key_of
 
 POLICIES = (FsyncPolicy.COMMIT, FsyncPolicy.INTERVAL, FsyncPolicy.NEVER)
 CAPACITY_BYTES = 1 << 30
-MILLISECOND_NS = 1_000_000
 CUTS_PER_SEED = 10
 KILL_CHANCE = 0.2
 TRACE_LINES = 60

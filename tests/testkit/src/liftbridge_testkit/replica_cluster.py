@@ -21,6 +21,7 @@ from liftbridge_broker.errors import LiftbridgeError, NotEnoughReplicasError
 from liftbridge_broker.model.fetching import ACCEPTED, Diverging, FetchedHead, Refused, SessionClock
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.replication.follower import (
     Append,
     Damaged,
@@ -31,13 +32,7 @@ from liftbridge_broker.replication.follower import (
     Truncate,
     Wait,
 )
-from liftbridge_broker.replication.isr import (
-    MS,
-    IsrProposal,
-    LeaderLimits,
-    ProposalOutcome,
-    outcome_of,
-)
+from liftbridge_broker.replication.isr import IsrProposal, LeaderLimits, ProposalOutcome, outcome_of
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_testkit.controller_world import ControllerWorld
 from liftbridge_testkit.replica_brokers import (
@@ -121,7 +116,7 @@ class ReplicaCluster:
         """
         self.rng = Random(seed)
         self.faults = faults
-        self.now = Instant(10_000 * MS)
+        self.now = Instant(10_000 * MILLISECOND_NS)
         self.counts: Counter[str] = Counter()
         self.committed: list[Record] = []
         self.messages: list[Message] = []
@@ -240,7 +235,7 @@ class ReplicaCluster:
 
     def step(self) -> None:
         """Take one random step, and check all invariants."""
-        self.now = Instant(self.now + self.rng.randrange(20 * MS))
+        self.now = Instant(self.now + self.rng.randrange(20 * MILLISECOND_NS))
         steps = [
             (self._step_deliver, 40),
             (self._step_fetch, 20),
@@ -466,7 +461,7 @@ class ReplicaCluster:
         one = self.any_broker()
         if one.leader is not None and one.asked is not None:
             proposal, since = one.asked
-            if self.now - since > 200 * MS:
+            if self.now - since > 200 * MILLISECOND_NS:
                 one.asked = None
                 one.leader.on_proposal_result(proposal, ProposalOutcome.UNKNOWN, self.now)
                 self.counts["unknown outcome"] += 1
@@ -476,7 +471,7 @@ class ReplicaCluster:
 
     def _step_wait(self) -> None:
         """Wait while nothing moves."""
-        self.now = Instant(self.now + self.rng.randrange(1_000 * MS))
+        self.now = Instant(self.now + self.rng.randrange(1_000 * MILLISECOND_NS))
 
     def _step_retention(self) -> None:
         one = self.any_broker()

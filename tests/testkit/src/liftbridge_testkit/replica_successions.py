@@ -7,13 +7,13 @@ from liftbridge_broker.controller.balance import may_stop
 from liftbridge_broker.controller.commands import NOBODY, Leadership, Resign, ShutDownBroker
 from liftbridge_broker.controller.reports import LeaderReport
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
-from liftbridge_broker.replication.isr import MS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_testkit.replica_brokers import Answer, Broker, Command, require
 from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps, Weighted
 from liftbridge_testkit.replica_reports import ReportedCluster
 from liftbridge_testkit.replica_watch import Copies
 
-HAND_OVER_NS: Final = 10_000 * MS
+HAND_OVER_NS: Final = 10_000 * MILLISECOND_NS
 """Time for which a stopping broker waits for other brokers to take over."""
 
 
@@ -43,13 +43,15 @@ class Reports(Steps):
         others = [broker for broker in cluster.brokers if broker != leader]
         silent = others if cluster.rng.random() < 0.5 else [cluster.rng.choice(others)]
         for one in silent:
-            length = cluster.rng.randrange(500, 5_000) * MS
+            length = cluster.rng.randrange(500, 5_000) * MILLISECOND_NS
             cluster.cut[one, leader] = Instant(cluster.now + length)
 
     def _step_calm(self) -> None:
         """Advance the clock after a report by the time in which reports count together."""
         if self._life.has_open_report:
-            self._life.now = Instant(self._life.now + self._life.rng.randrange(2_000, 3_000) * MS)
+            self._life.now = Instant(
+                self._life.now + self._life.rng.randrange(2_000, 3_000) * MILLISECOND_NS
+            )
 
     def _step_hand_over(self) -> None:
         if self._life.rng.random() < 0.3:

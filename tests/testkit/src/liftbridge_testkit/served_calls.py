@@ -12,13 +12,14 @@ from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.http2.grpc import trailers_block
 from liftbridge_broker.model.ids import Instant
-from liftbridge_testkit.cluster_world import MS, ClusterWorld
+from liftbridge_broker.model.units import MILLISECOND_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from liftbridge_broker.api.grpc.transport import GrpcServer
+    from liftbridge_testkit.cluster_world import ClusterWorld
 
 NOTHING: Final = nullcontext()
 
@@ -134,4 +135,4 @@ class Served:
                 has_moved = member.take_turn()
             idle = 0 if has_moved else idle + 1
             if not has_moved:
-                self.world.now = Instant(self.world.now + MS)
+                self.world.now = Instant(self.world.now + MILLISECOND_NS)

@@ -3,11 +3,9 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final
 
 from liftbridge_broker.model.ids import Instant
-
-SECOND_NS: Final = 1_000_000_000
+from liftbridge_broker.model.units import SECOND_NS
 
 
 class SystemClock:

@@ -20,6 +20,7 @@ from liftbridge_broker.adapters.disk.offline_metadata import (
     read_metadata,
 )
 from liftbridge_broker.errors import FilesError
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.storage.directory import IDENTITY, JOURNAL, STREAMS
 from liftbridge_broker.storage.offline import (
@@ -48,7 +49,6 @@ _COLUMNS: Final = (
     "NEWEST",
     "NOTES",
 )
-_SECOND_NS: Final = 1_000_000_000
 
 
 @contextmanager
@@ -273,7 +273,7 @@ def _notes(log: LogReport) -> Iterator[str]:
 def _time(timestamp: int) -> str:
     if not timestamp:
         return "-"
-    return datetime.fromtimestamp(timestamp // _SECOND_NS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(timestamp // SECOND_NS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from liftbridge_broker.model.units import MICROSECOND_NS
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.wire.envelope import MAGIC, has_envelope
 
@@ -57,7 +58,6 @@ _HEADER_TAG: Final = b"\x4a"
 
 _LINE_END: Final = b"\r\n"
 
-_MICROSECOND_NS: Final = 1_000
 
 Deliver = Callable[[SubscriptionId, list[Arrival], list[bytes]], None]
 _Delivery = tuple[SubscriptionId, list[Arrival], list[bytes]]
@@ -97,7 +97,7 @@ class TurnBudget:
     def charge(self, weight: int) -> int:
         """Charge the delivery since the last call of `left`; return its microseconds."""
         now = self._now_ns()
-        took_us = (now - self._left_at) // _MICROSECOND_NS
+        took_us = (now - self._left_at) // MICROSECOND_NS
         self._left -= max(weight, took_us)
         self._left_at = now
         return took_us

@@ -27,6 +27,7 @@ from liftbridge_broker.adapters.observe.metrics import (
     summarise,
 )
 from liftbridge_broker.errors import ConfigError
+from liftbridge_broker.model.units import MILLISECOND_NS
 
 RENDERS_MAX: Final = 4
 """Concurrent renderings; further requests get an answer to retry."""
@@ -200,7 +201,7 @@ class ObserveServer:
     async def _on_health(self, request: web.Request) -> web.Response:
         """Report that the process is alive: only a running loop answers."""
         del request
-        lag_ms = self._monitor.last_lag_ns // 1_000_000
+        lag_ms = self._monitor.last_lag_ns // MILLISECOND_NS
         return web.json_response({"alive": True, "loop_lag_ms": lag_ms})
 
     async def _on_ready(self, request: web.Request) -> web.Response:

@@ -7,6 +7,7 @@ from typing import Final
 
 from liftbridge_broker.adapters.observe.metrics import Sample
 from liftbridge_broker.model.histogram import Histogram
+from liftbridge_broker.model.units import SECOND_NS
 
 INTERVAL_NS: Final = 10_000_000
 """Interval of the timers, short enough to detect every turn of 20 ms; a timer costs about 10 us."""
@@ -96,4 +97,4 @@ class LoopMonitor:
     def _arm(self, now_ns: int) -> None:
         self._due_ns = now_ns + INTERVAL_NS
         loop = asyncio.get_running_loop()
-        self._handle = loop.call_later(INTERVAL_NS / 1_000_000_000, self.tick)
+        self._handle = loop.call_later(INTERVAL_NS / SECOND_NS, self.tick)

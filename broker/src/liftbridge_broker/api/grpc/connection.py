@@ -28,8 +28,8 @@ from liftbridge_broker.http2.events import (
     StreamCancelled,
     StreamWritable,
 )
-from liftbridge_broker.http2.limits import SECOND_NS
 from liftbridge_broker.http2.stream import Buffer
+from liftbridge_broker.model.units import SECOND_NS
 
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES_MAX: Final = 1 << 20

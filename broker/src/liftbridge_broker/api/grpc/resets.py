@@ -8,7 +8,7 @@ broker ends the connection with the most resets.
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-from liftbridge_broker.http2.limits import SECOND_NS
+from liftbridge_broker.model.units import SECOND_NS
 
 RESETS_MAX: Final = 10_000
 """Per second: ten times the bound of one connection. Each takes about 10 us: a tenth of a core."""

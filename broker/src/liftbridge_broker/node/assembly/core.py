@@ -20,7 +20,7 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex
 from liftbridge_broker.model.metadata_log import Configuration, Peer
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.assembly.partition_events import log_partition_changes
 from liftbridge_broker.node.assembly.search import Search
 from liftbridge_broker.node.control import ControlOptions

@@ -32,13 +32,12 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.listeners import ListenerAddress
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.assembly.core import Core
 from liftbridge_broker.node.assembly.progress import Progress
 from liftbridge_broker.node.metadata.leader_wait import leader_wait_ns
 from liftbridge_broker.node.replicas.claims import quarantined_partitions, verified_partitions
 
-SECOND_NS: Final = 1_000_000_000
 LOOK_NS: Final = 20 * MILLISECOND_NS
 """Longest time between two steps, for state that no applied command announces."""
 

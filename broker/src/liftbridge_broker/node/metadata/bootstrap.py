@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 from liftbridge_broker.errors import FailedPreconditionError
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.metadata_log import Configuration, Peer
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.ports.transport import EVERYONE, Channel
 from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.wire.peer.bodies import Body

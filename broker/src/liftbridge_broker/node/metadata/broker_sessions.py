@@ -17,7 +17,7 @@ from liftbridge_broker.controller.commands import (
 )
 from liftbridge_broker.controller.state import BrokerState, ClusterState
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.scheduling.cluster_clock import Date, agreed
 from liftbridge_broker.wire.peer.heartbeat import Heartbeat, HeartbeatReply
 

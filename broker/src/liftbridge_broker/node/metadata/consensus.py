@@ -20,7 +20,7 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, earliest
 from liftbridge_broker.model.metadata_log import Entry, EntryKind, Peer
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.metadata.proposal_queue import ProposalQueue
 from liftbridge_broker.node.metadata.proposals import PREFIX_SIZE, Waiting
 from liftbridge_broker.node.peers.peer_link import PeerLink

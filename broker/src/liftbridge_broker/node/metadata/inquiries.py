@@ -13,7 +13,7 @@ from liftbridge_broker.controller.commands import RecoverUnclean, ReplicaAnswer
 from liftbridge_broker.controller.recovery import Inquiry, conclude, inquiries
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.ports.replica_log import LogView
 from liftbridge_broker.wire.peer.bodies import LogInfo
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.metadata_log import Peer
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.metadata import MetadataConsensus
 from liftbridge_broker.ports.transport import EVERYONE, Channel

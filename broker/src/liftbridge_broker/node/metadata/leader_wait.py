@@ -6,7 +6,7 @@ from typing import Final
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.metadata_log import Peer
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.raft.quorum import majority
 
 LEADERLESS_NS: Final = 5_000 * MILLISECOND_NS

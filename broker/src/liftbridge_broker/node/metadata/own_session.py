@@ -10,7 +10,7 @@ from collections import OrderedDict
 from typing import Final
 
 from liftbridge_broker.model.ids import Instant, MetadataIndex
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.metadata.broker_sessions import SESSION_NS
 from liftbridge_broker.wire.peer.heartbeat import Heartbeat, HeartbeatReply
 

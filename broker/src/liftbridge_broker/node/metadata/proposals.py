@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.ports.metadata import ProposalToken, Urgency
 from liftbridge_broker.wire.peer.bodies import ORIGIN_SIZE
 

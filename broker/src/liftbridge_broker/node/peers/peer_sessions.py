@@ -14,7 +14,7 @@ from enum import Enum, StrEnum
 from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import BrokerId, Instant
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.wire.peer.frame import (

@@ -24,7 +24,7 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName, earliest
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.intake import UNKNOWN_PREFIX
 from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX

@@ -22,7 +22,7 @@ from liftbridge_broker.model.ids import (
     PublisherId,
     StreamName,
 )
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role

@@ -11,7 +11,7 @@ from typing import Final
 
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.listening import Listening
 from liftbridge_broker.node.peers.peer_link import PeerLink

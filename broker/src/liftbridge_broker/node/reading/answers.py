@@ -21,7 +21,7 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import NOT_LEADER_TEXT, Partition
 from liftbridge_broker.node.partition.roles import Role

@@ -1,11 +1,9 @@
 """Throttle for replicas that reassignments add (KIP-73, by a token bucket)."""
 
 from collections.abc import Callable
-from typing import Final
 
 from liftbridge_broker.model.ids import Instant, PartitionId
-
-SECOND_NS: Final = 1_000_000_000
+from liftbridge_broker.model.units import SECOND_NS
 
 
 class CatchUp:

@@ -28,7 +28,7 @@ from liftbridge_broker.model.ids import (
     LeaderEpoch,
     Offset,
 )
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.node.refusals import cut_off

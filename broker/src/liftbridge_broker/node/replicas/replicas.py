@@ -20,7 +20,7 @@ from liftbridge_broker.model.ids import (
     earliest,
 )
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.partition.listening import Listening
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId
-from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy
+from liftbridge_broker.model.streams import FsyncPolicy
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.replicas.catch_up import CatchUp

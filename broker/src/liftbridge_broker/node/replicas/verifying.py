@@ -9,7 +9,7 @@ from typing import Final
 
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.replicas.following import Following
 from liftbridge_broker.storage.log.batch_reader import ScrubReader

@@ -3,7 +3,7 @@
 from typing import Final
 
 from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.ports.timer import Timer
 
 LOOK_NS: Final = 4 * MILLISECOND_NS

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 
 FRESH_NS: Final = 10_000 * MILLISECOND_NS
 """Time after which an unconfirmed date may no longer be used to remove records."""

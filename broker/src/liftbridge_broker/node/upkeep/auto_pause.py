@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from liftbridge_broker.controller.commands import PauseStream
 from liftbridge_broker.model.ids import Instant, PartitionId, StreamName
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.upkeep.idle import IdleWatch
 

@@ -16,8 +16,8 @@ from zlib import crc32
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.groups.cursors import CursorPosition, cursor_key, cursors_partition
 from liftbridge_broker.model.ids import BrokerId, Instant, Offset, PartitionId, stream_of
-from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.model.subjects import CURSORS_STREAM
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.peers.peer_link import PeerLink

@@ -12,7 +12,7 @@ from typing import Final
 
 from liftbridge_broker.errors import CorruptionError, FilesError, LiftbridgeError
 from liftbridge_broker.model.ids import PartitionId
-from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.storage.log.batch_reader import ScrubReader

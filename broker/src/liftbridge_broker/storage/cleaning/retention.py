@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import Instant, Offset, PartitionId
-from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOptions
+from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.storage.log.types import SegmentInfo
 
 

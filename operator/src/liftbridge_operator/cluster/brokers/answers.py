@@ -12,10 +12,10 @@ from liftbridge_operator.cluster.planning.observation import (
     Partition,
     SelfReport,
 )
+from liftbridge_operator.model.units import MILLISECOND_NS
 from liftbridge_proto.ext.v1 import admin_pb2
 
 BLOCKERS_MAX: Final = 20
-_MILLISECOND_NS: Final = 1_000_000
 
 
 def process_of(start_id: str) -> str:
@@ -50,7 +50,7 @@ def _details(status: admin_pb2.BrokerStatusResponse) -> dict[str, Any]:
     return {
         "nats_servers": len(status.nats_cluster) or 1,
         "damage": damage[0] if damage else "",
-        "clock_ms": status.time // _MILLISECOND_NS,
+        "clock_ms": status.time // MILLISECOND_NS,
         "certificates": tuple(
             (certificate.setting, certificate.fingerprint) for certificate in status.certificates
         ),
@@ -116,7 +116,7 @@ def consent(answer: admin_pb2.CheckRestartResponse) -> Consent:
     """Build a restart consent: a token, or blockers."""
     return Consent(
         token=answer.token,
-        expires_ms=answer.expires // _MILLISECOND_NS,
+        expires_ms=answer.expires // MILLISECOND_NS,
         partitions=answer.partitions,
         blockers=_texts(answer.blockers),
     )

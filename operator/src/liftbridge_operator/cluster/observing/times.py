@@ -6,10 +6,10 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from liftbridge_operator.model.operations import Weekday, Window
+from liftbridge_operator.model.units import MILLISECOND_NS
 from liftbridge_operator.model.values import duration_ns
 
 _DAYS: Final = tuple(Weekday)
-_MILLISECOND_NS: Final = 1_000_000
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -89,7 +89,7 @@ def _is_in(window: Window, now_ms: int) -> bool:
     if zone is None:
         return False
     now = _EPOCH + timedelta(milliseconds=now_ms)
-    length = timedelta(milliseconds=duration_ns(window.length) // _MILLISECOND_NS)
+    length = timedelta(milliseconds=duration_ns(window.length) // MILLISECOND_NS)
     # A window is at most a day long, so an open one began today or yesterday.
     begun = (_begin(window, now, zone, ahead) for ahead in (0, -1))
     return any(begin is not None and begin <= now < begin + length for begin in begun)

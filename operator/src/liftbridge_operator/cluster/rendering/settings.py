@@ -14,6 +14,7 @@ from liftbridge_operator.model.broker_config import broker_settings
 from liftbridge_operator.model.catalogue.settings import load_settings
 from liftbridge_operator.model.nats import Nats
 from liftbridge_operator.model.network import ClientAuth, Listener, Tls
+from liftbridge_operator.model.units import SECOND_NS
 from liftbridge_operator.model.values import duration_ns
 
 SUBJECT_PREFIX: Final = "liftbridge"
@@ -169,11 +170,11 @@ def _hurried(cluster: Cluster) -> list[Refusal]:
     drain_ns = duration_ns(spec.config.shutdown_timeout or f"{DRAIN_SECONDS}s")
     needed_ns = duration_ns(spec.disruption.drain_timeout) + drain_ns
     grace = spec.pod_template.termination_grace_period_seconds
-    if needed_ns <= (grace - STOP_SECONDS) * 1_000_000_000:
+    if needed_ns <= (grace - STOP_SECONDS) * SECOND_NS:
         return []
     message = (
         f"with disruption.drainTimeout and config.shutdownTimeout ({DRAIN_SECONDS}s by default) "
-        f"brokers need {needed_ns / 1_000_000_000 + STOP_SECONDS:g} s to stop"
+        f"brokers need {needed_ns / SECOND_NS + STOP_SECONDS:g} s to stop"
     )
     return [Refusal("podTemplate.terminationGracePeriodSeconds", message)]
 

@@ -13,6 +13,7 @@ from liftbridge_operator.cluster.planning.refusals import REFUSALS
 from liftbridge_operator.cluster.planning.view import View
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.model.cluster_status import FailedRevision
+from liftbridge_operator.model.units import MILLISECOND_NS
 from liftbridge_operator.model.values import duration_ns
 
 NAMES_MAX: Final = 5
@@ -20,7 +21,6 @@ CLOCK_OFF_MS: Final = 15_000
 """Clock difference from which it is reported; answers come some seconds into a pass."""
 
 _STEPS_SECONDS: Final = (15, 30, 60, 300, 900, 3_600, 14_400, 86_400)
-_MILLISECOND_NS: Final = 1_000_000
 
 GATED: Final = frozenset(
     {
@@ -128,7 +128,7 @@ class Account:
         """Wait for a gate or a node that exceeds `spec.disruption.reportAfter`; None for none."""
         if self.spec is None:
             return None
-        bound_ms = duration_ns(self.spec.disruption.report_after) // _MILLISECOND_NS
+        bound_ms = duration_ns(self.spec.disruption.report_after) // MILLISECOND_NS
         is_rolling = self.status.progressing == "RollingUpdate"
         for wait in self.status.waits:
             is_gate = is_rolling and wait.what in GATED

@@ -10,9 +10,9 @@ from liftbridge_operator.cluster.planning import actions as act
 from liftbridge_operator.cluster.planning.observation import Observation
 from liftbridge_operator.cluster.reporting.account import listed
 from liftbridge_operator.model.catalogue.names import EventReason
+from liftbridge_operator.model.units import GIB
 
 _SECOND_MS: Final = 1_000
-_GIB: Final = 1 << 30
 
 
 class Happened(NamedTuple):
@@ -72,7 +72,7 @@ def _of_group(action: act.Action, fate: str, drained: tuple[str, ...]) -> Happen
         case act.RemoveBroker(broker, _):
             found = Happened(EventReason.BROKER_REMOVED, {"broker": broker, "fate": fate})
         case act.GrowClaim(name, _, _, size_bytes):
-            values = {"claim": name, "size": f"{size_bytes / _GIB:g}Gi"}
+            values = {"claim": name, "size": f"{size_bytes / GIB:g}Gi"}
             found = Happened(EventReason.VOLUME_EXPANDING, values)
         case _:
             pass

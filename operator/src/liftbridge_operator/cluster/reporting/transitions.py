@@ -12,8 +12,7 @@ from liftbridge_operator.cluster.reporting.events import Happened
 from liftbridge_operator.model.catalogue.load import load_catalogue
 from liftbridge_operator.model.catalogue.names import EventReason
 from liftbridge_operator.model.cluster import CLUSTER_KIND
-
-_GIB: Final = 1 << 30
+from liftbridge_operator.model.units import GIB
 
 WARNINGS: Final[Mapping[tuple[str, str], EventReason]] = {
     ("CertificatesReady", "Expiring"): EventReason.CERTIFICATE_EXPIRING,
@@ -132,7 +131,7 @@ def _of_volumes(before: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[
     uids = {name: uid for name, uid, _ in _sizes(before)}
     for name, uid, size in _sizes(made):
         if uids.get(name) == uid and size > former[name] > 0:
-            values = {"claim": name, "size": f"{size / _GIB:g}Gi"}
+            values = {"claim": name, "size": f"{size / GIB:g}Gi"}
             yield Happened(EventReason.VOLUME_EXPANDED, values)
 
 

@@ -57,6 +57,7 @@ from liftbridge_operator.kube.port import Kube, Object, Preconditions
 from liftbridge_operator.model import names
 from liftbridge_operator.model.catalogue.names import EventReason
 from liftbridge_operator.model.network import ClientAuth, Tls, TlsMode
+from liftbridge_operator.model.units import SECOND_NS
 from liftbridge_operator.model.values import duration_ns
 
 AUTHORITY_LEAVES: Final = 20
@@ -69,7 +70,6 @@ PUBLISHED: Final = "liftbridge.io/published"
 ISSUED: Final = "liftbridge.io/issued"
 KEYS_SINCE: Final = "liftbridge.io/peer-keys-since"
 KEYS_ASKED: Final = "liftbridge.io/peer-keys-asked"
-_SECOND_NS: Final = 1_000_000_000
 _Part = TypeVar("_Part")
 
 
@@ -557,11 +557,11 @@ class SecretStore:
 
 def terms_of(tls: Tls) -> Terms:
     """Return the durations of certificates from the specification."""
-    duration_s = duration_ns(tls.duration) // _SECOND_NS
+    duration_s = duration_ns(tls.duration) // SECOND_NS
     return Terms(
         duration_s=duration_s,
-        renew_before_s=duration_ns(tls.renew_before) // _SECOND_NS,
-        overlap_s=duration_ns(tls.overlap) // _SECOND_NS,
+        renew_before_s=duration_ns(tls.renew_before) // SECOND_NS,
+        overlap_s=duration_ns(tls.overlap) // SECOND_NS,
         authority_duration_s=AUTHORITY_LEAVES * duration_s,
     )
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from liftbridge_broker.model.units import GIB
 from liftbridge_operator.cluster.planning.observation import (
     DesiredState,
     DesiredVolume,
@@ -13,7 +14,6 @@ from liftbridge_testkit.operator_sim.kube import level_of
 from liftbridge_testkit.operator_sim.stage import Stage
 
 CAUSES = (StuckCause.IMAGE_PULL, StuckCause.CRASH_LOOP, StuckCause.CONFIG)
-GIB = 1 << 30
 
 
 def begin(world: Stage) -> None:

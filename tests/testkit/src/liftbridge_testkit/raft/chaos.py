@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from liftbridge_broker.model.metadata_log import Configuration, Peer
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.raft.core import RaftCore
-from liftbridge_broker.raft.options import MS, RaftOptions
+from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.raft.types import (
     AddLearner,
     Append,
@@ -47,10 +48,10 @@ SHORT_PART = 10
 UNCOUNTED_BYTES = 500
 """Allowance for entries that may exceed the bound: membership changes and the first of a term."""
 
-UNDISTURBED_NS = 3_000 * MS
+UNDISTURBED_NS = 3_000 * MILLISECOND_NS
 """Time for which a disturbed group must keep its leader."""
 
-RECOVERY_NS = 20_000 * MS
+RECOVERY_NS = 20_000 * MILLISECOND_NS
 """Maximum time to recover: about twenty election timeouts."""
 
 
@@ -184,7 +185,7 @@ class Chaos:
             self.count("stale")
 
     def pass_time(self) -> None:
-        self.cluster.now += self.rng.randrange(60 * MS)
+        self.cluster.now += self.rng.randrange(60 * MILLISECOND_NS)
         for host in self.cluster.running():
             core = host.core
             if core is None:
@@ -287,7 +288,7 @@ class Chaos:
 
     def stall(self) -> None:
         """Advance the time while no loop runs."""
-        self.cluster.now += self.rng.randrange(2_000 * MS)
+        self.cluster.now += self.rng.randrange(2_000 * MILLISECOND_NS)
         self.count("stall")
 
     def compact(self) -> None:
@@ -332,12 +333,12 @@ class Chaos:
         begin = cluster.now
         while not self.is_settled():
             assert cluster.now < begin + RECOVERY_NS, "nothing is committed after all was healed"
-            cluster.elapse(100 * MS)
+            cluster.elapse(100 * MILLISECOND_NS)
         leader = cluster.leader()
         assert leader is not None
-        self.life.counts["recovery ms"] = (cluster.now - begin) // MS
+        self.life.counts["recovery ms"] = (cluster.now - begin) // MILLISECOND_NS
         cluster.act(leader.me, lambda core: void(core.propose(b"last")))
-        cluster.elapse(5_000 * MS)
+        cluster.elapse(5_000 * MILLISECOND_NS)
         for peer in leader.configuration.voters + leader.configuration.learners:
             host = cluster.hosts[peer]
             assert host.applied == leader.last_index, f"{peer.broker} did not catch up"

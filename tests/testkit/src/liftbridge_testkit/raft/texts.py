@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, Peer, SnapshotMeta
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.raft.configuration import decode
-from liftbridge_broker.raft.options import MS
 from liftbridge_broker.raft.types import (
     Append,
     AppendReply,
@@ -157,4 +157,4 @@ def peers_of(words: list[str]) -> list[Peer]:
 
 def milliseconds(text: str) -> int:
     """Parse a number of milliseconds. Return nanoseconds."""
-    return int(text) * MS
+    return int(text) * MILLISECOND_NS

@@ -10,7 +10,7 @@ from typing import Final
 from liftbridge_broker.controller.commands import Leadership, Resign
 from liftbridge_broker.errors import NotEnoughReplicasError
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId
-from liftbridge_broker.replication.isr import MS
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_testkit.replica_brokers import require
 from liftbridge_testkit.replica_logs import ReplicaLog
 from liftbridge_testkit.sessions.process import Led, Process
@@ -26,16 +26,16 @@ from liftbridge_testkit.sessions.world import (
 
 EPISODES: Final = 8
 STORM_STEPS: Final = 60
-PACE_NS: Final = 20 * MS
+PACE_NS: Final = 20 * MILLISECOND_NS
 """Maximum time between two steps."""
 
-LINKS_NS: Final = (LINK_NS, LINK_NS, 6 * MS, 25 * MS)
+LINKS_NS: Final = (LINK_NS, LINK_NS, 6 * MILLISECOND_NS, 25 * MILLISECOND_NS)
 """Maximum delays of messages."""
 
-HEAL_NS: Final = 30_000 * MS
+HEAL_NS: Final = 30_000 * MILLISECOND_NS
 """Maximum time to recover after an episode."""
 
-QUIET_NS: Final = 1_600 * MS
+QUIET_NS: Final = 1_600 * MILLISECOND_NS
 """Time without faults after which no session ends; longer than a fetch may lack an answer."""
 
 
@@ -106,7 +106,7 @@ class SessionLife:
     def _silence(self) -> None:
         """Stop a broker while others work."""
         process = self._any_process()
-        process.paused_until = Instant(self.world.now + self._rng.randrange(6_000) * MS)
+        process.paused_until = Instant(self.world.now + self._rng.randrange(6_000) * MILLISECOND_NS)
         while self.world.now < process.paused_until:
             self._step(self._work)
 
@@ -301,7 +301,7 @@ class SessionLife:
 
     def _pause(self) -> None:
         process = self._any_process()
-        process.paused_until = Instant(self.world.now + self._rng.randrange(1_500) * MS)
+        process.paused_until = Instant(self.world.now + self._rng.randrange(1_500) * MILLISECOND_NS)
 
     def _wait(self) -> None:
-        self.world.run(self._rng.randrange(1_000) * MS)
+        self.world.run(self._rng.randrange(1_000) * MILLISECOND_NS)

@@ -22,6 +22,7 @@ from liftbridge_broker.model.fetching import (
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.replicas.leading import result_of
 from liftbridge_broker.replication.fetch_sessions import (
     Answer,
@@ -40,24 +41,24 @@ from liftbridge_broker.replication.follower import (
     Truncate,
     Wait,
 )
-from liftbridge_broker.replication.isr import MS, IsrProposal, LeaderLimits, ProposalOutcome
+from liftbridge_broker.replication.isr import IsrProposal, LeaderLimits, ProposalOutcome
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.wire.peer.fetch import records_of
 from liftbridge_testkit.replica_brokers import Broker, require
 from liftbridge_testkit.replica_logs import Record
 
 LIMITS: Final = LeaderLimits(
-    lag_hard_ns=4_000 * MS,
-    ineligible_ns=300 * MS,
-    flap_delay_ns=100 * MS,
-    flap_delay_ns_max=400 * MS,
+    lag_hard_ns=4_000 * MILLISECOND_NS,
+    ineligible_ns=300 * MILLISECOND_NS,
+    flap_delay_ns=100 * MILLISECOND_NS,
+    flap_delay_ns_max=400 * MILLISECOND_NS,
 )
 """Shorter limits than those of a broker, where a wait tests nothing."""
 
-ANSWER_NS: Final = 500 * MS
+ANSWER_NS: Final = 500 * MILLISECOND_NS
 """Time without an answer after which the outcome of a request counts as unknown."""
 
-ESTABLISHED_NS: Final = 10 * MS
+ESTABLISHED_NS: Final = 10 * MILLISECOND_NS
 """Time until a new leader epoch is on disk."""
 
 NUMBER_MAX: Final = 1 << 62

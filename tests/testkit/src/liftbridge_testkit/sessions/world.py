@@ -18,7 +18,8 @@ from liftbridge_broker.errors import LiftbridgeError, NoMetadataLeaderError
 from liftbridge_broker.model.fetching import FetchPosition
 from liftbridge_broker.model.ids import BrokerId, Instant, Offset, PartitionId
 from liftbridge_broker.model.streams import FsyncPolicy
-from liftbridge_broker.replication.isr import MS, IsrProposal
+from liftbridge_broker.model.units import MILLISECOND_NS
+from liftbridge_broker.replication.isr import IsrProposal
 from liftbridge_testkit.controller_world import ControllerWorld
 from liftbridge_testkit.replica_brokers import Broker, Fetch, require
 from liftbridge_testkit.replica_checks import MIN_ISR, Checks
@@ -29,10 +30,10 @@ NAMES: Final = "abc"
 POLICIES: Final = (FsyncPolicy.INTERVAL, FsyncPolicy.AUTO, FsyncPolicy.COMMIT)
 """Policies of the partitions, one stream each."""
 
-LINK_NS: Final = MS
-OVERTAKEN_NS: Final = 40 * MS
-COPY_NS: Final = 200 * MS
-LATE_NS: Final = 1_500 * MS
+LINK_NS: Final = MILLISECOND_NS
+OVERTAKEN_NS: Final = 40 * MILLISECOND_NS
+COPY_NS: Final = 200 * MILLISECOND_NS
+LATE_NS: Final = 1_500 * MILLISECOND_NS
 """Delays of an overtaken message, of a copy, and of a very late copy."""
 
 
@@ -80,7 +81,7 @@ class SessionWorld:
     def __init__(self, seed: int) -> None:
         """Start the brokers and create the partitions."""
         self.rng = Random(f"sessions {seed}")
-        self.now = Instant(10_000 * MS)
+        self.now = Instant(10_000 * MILLISECOND_NS)
         self.counts: Counter[str] = Counter()
         self.weather = self.council = CALM
         self.overtaken_ns = OVERTAKEN_NS
@@ -94,7 +95,9 @@ class SessionWorld:
         self._touched: set[PartitionId] = set()
         self.metadata = ControllerWorld()
         self.metadata.start(NAMES)
-        self._reports = LeaderReports(backoff_ns_min=500 * MS, backoff_ns_max=1_000 * MS)
+        self._reports = LeaderReports(
+            backoff_ns_min=500 * MILLISECOND_NS, backoff_ns_max=1_000 * MILLISECOND_NS
+        )
         self.replicas: dict[PartitionId, dict[BrokerId, Broker]] = {}
         self.committed: dict[PartitionId, list[Record]] = {}
         self._checks: dict[PartitionId, Checks] = {}

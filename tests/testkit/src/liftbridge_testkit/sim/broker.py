@@ -12,6 +12,7 @@ from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.subjects import internal_subject
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.assembly.core import Change, Core, CoreOptions
 from liftbridge_broker.node.assembly.session import (
     LOOK_NS,
@@ -39,7 +40,6 @@ from liftbridge_broker.storage.store import StoreOptions
 from liftbridge_broker.wire.peer.keys import OPEN_KEYRING, Keyring
 from liftbridge_testkit.sim.lone import NAMESPACE, BrokerSettings
 from liftbridge_testkit.sim.program import Ports
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 
 HAND_OVER_NS = 10 * SECOND_NS
 DRAIN_NS = 10 * SECOND_NS

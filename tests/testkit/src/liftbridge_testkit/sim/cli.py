@@ -12,8 +12,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from time import perf_counter
 
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_testkit.sim.floors import floors_for
-from liftbridge_testkit.sim.scheduler import SECOND_NS
 from liftbridge_testkit.sim.seeds import WORLDS, SeedResult, run_seed, seed_range
 from liftbridge_testkit.sim.total import Sum
 

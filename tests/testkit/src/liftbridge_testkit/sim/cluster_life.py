@@ -16,6 +16,7 @@ from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.model.ids import BrokerId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOverrides
 from liftbridge_broker.model.subjects import CURSORS_STREAM
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER, POLICY_NONE
 from liftbridge_broker.node.reading.subscription import StartPosition
 from liftbridge_broker.storage.flush import FlushLimits
@@ -51,7 +52,6 @@ from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.lone import BrokerSettings
 from liftbridge_testkit.sim.program import Ports
 from liftbridge_testkit.sim.rare import GroupPoints, RarePoints
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.trace import Trace
 from liftbridge_testkit.sim.voter_life import FAULTS as GROUP_FAULTS
 from liftbridge_testkit.sim.voter_life import draw_conditions

@@ -11,9 +11,9 @@ from random import Random
 from typing import NamedTuple
 
 from liftbridge_broker.adapters.memory.inodes import File
+from liftbridge_broker.model.units import MICROSECOND_NS
 from liftbridge_broker.ports.files import FileHandle, Token
 from liftbridge_testkit.memory_files import MemoryFiles
-from liftbridge_testkit.sim.scheduler import MICROSECOND_NS
 
 LOG_FILES = "*.log"
 """Files of records."""

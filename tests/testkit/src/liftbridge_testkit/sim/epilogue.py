@@ -11,11 +11,11 @@ from typing import Final
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_testkit.sim.clients.calls import serving_on
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.machine import Machine
-from liftbridge_testkit.sim.scheduler import SECOND_NS
 
 SHARE: Final = 0.5
 """Share of the runs with such an end."""

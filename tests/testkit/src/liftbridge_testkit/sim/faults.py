@@ -8,10 +8,10 @@ durability: it must allow every permanent loss.
 from dataclasses import dataclass, field
 from random import Random
 
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_testkit.sim.breaking import KINDS
 from liftbridge_testkit.sim.breaking.parts import Atlas, FaultPlan, Undo, nothing
 from liftbridge_testkit.sim.machine import Machine
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
 from liftbridge_testkit.sim.world import Watcher, World
 
 REFUSED_MAX = 3

@@ -5,11 +5,10 @@ It belongs to one world and uses a separate random generator, so that all else s
 
 from random import Random
 
+from liftbridge_broker.model.units import DAY_NS, SECOND_NS
 from liftbridge_testkit.sim.broker import CLOCK_LIMITS
 from liftbridge_testkit.sim.world import World
 
-SECOND_NS = 1_000_000_000
-DAY_NS = 86_400 * SECOND_NS
 BIRTH_NS = 2 * SECOND_NS
 LEAPS = (3_600 * SECOND_NS, 9 * DAY_NS, 3_650 * DAY_NS)
 

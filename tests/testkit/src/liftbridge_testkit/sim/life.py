@@ -15,6 +15,7 @@ from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.model.subjects import RESERVED_STREAMS
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role
 from liftbridge_testkit.sim.broken import BrokenInvariantError
@@ -28,7 +29,6 @@ from liftbridge_testkit.sim.clients.rearranger import Rearranger
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.history import FinalLog, Frames, History, Record
 from liftbridge_testkit.sim.machine import Machine
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.world import Watcher, World
 
 SETTLE_NS = 60 * SECOND_NS

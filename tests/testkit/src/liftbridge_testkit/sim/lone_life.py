@@ -11,6 +11,7 @@ from random import Random
 from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER, POLICY_NONE
 from liftbridge_broker.node.reading.subscription import StartPosition
 from liftbridge_broker.storage.flush import FlushLimits
@@ -26,7 +27,6 @@ from liftbridge_testkit.sim.history import History
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.lone import BrokerSettings, LoneBroker
 from liftbridge_testkit.sim.machine import Machine
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.trace import Trace
 from liftbridge_testkit.sim.world import Watcher, World
 

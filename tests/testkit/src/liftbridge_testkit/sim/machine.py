@@ -13,6 +13,7 @@ from typing import Protocol
 
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.memory_files import PowerCutError
@@ -22,7 +23,7 @@ from liftbridge_testkit.sim.disk import SimFiles
 from liftbridge_testkit.sim.network import Endpoint, Network
 from liftbridge_testkit.sim.ports import SimMessaging, SimTransport
 from liftbridge_testkit.sim.program import MakeProgram, Ports, Program
-from liftbridge_testkit.sim.scheduler import SECOND_NS, Scheduler
+from liftbridge_testkit.sim.scheduler import Scheduler
 from liftbridge_testkit.sim.trace import Detail, Trace
 
 SERVER_DELAY_NS = 300_000

@@ -14,11 +14,12 @@ from random import Random
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
+from liftbridge_broker.model.units import MICROSECOND_NS, MILLISECOND_NS
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import EVERYONE, Channel
 from liftbridge_broker.wire.subjects import SubjectTable
 from liftbridge_testkit.sim.coverage import Coverage
-from liftbridge_testkit.sim.scheduler import MICROSECOND_NS, MILLISECOND_NS, Scheduler
+from liftbridge_testkit.sim.scheduler import Scheduler
 from liftbridge_testkit.sim.trace import Trace
 
 PPM = 1_000_000

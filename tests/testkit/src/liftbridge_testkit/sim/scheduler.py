@@ -8,10 +8,6 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-MICROSECOND_NS = 1_000
-MILLISECOND_NS = 1_000_000
-SECOND_NS = 1_000_000_000
-
 
 class Scheduler:
     """A heap of (time, sequence, act, arguments).

@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_testkit.sim.coverage import Coverage
 from liftbridge_testkit.sim.floors import floors_for
-from liftbridge_testkit.sim.scheduler import SECOND_NS
 from liftbridge_testkit.sim.seeds import SeedResult, replay_command
 
 

@@ -7,6 +7,7 @@ from liftbridge_broker.controller.commands import FEATURE_LEVEL, RegisterBroker,
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.metadata_log import Configuration, Peer
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
 from liftbridge_broker.node.metadata.driver import MetadataDriver
 from liftbridge_broker.node.metadata.opening import open_member
@@ -22,7 +23,6 @@ from liftbridge_broker.storage.directory import DataDirectory, Identity
 from liftbridge_broker.storage.raft_log.log import RaftLog
 from liftbridge_broker.wire.peer.messages import PeerHeader
 from liftbridge_testkit.sim.program import Ports
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
 
 METADATA_TOKEN = Token(1)
 RETRY_NS = 500 * MILLISECOND_NS

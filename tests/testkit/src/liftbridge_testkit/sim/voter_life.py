@@ -12,6 +12,7 @@ from typing import cast
 
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.metadata_log import Configuration
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
 from liftbridge_testkit.sim.breaking.parts import FaultPlan
 from liftbridge_testkit.sim.clients.calls import Calls
@@ -23,7 +24,6 @@ from liftbridge_testkit.sim.invariants.raft import RaftRules
 from liftbridge_testkit.sim.life import Turns, wait_for
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.rare import GroupPoints
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.trace import Trace
 from liftbridge_testkit.sim.voter import Voter, VoterSettings, peer_of
 from liftbridge_testkit.sim.world import World

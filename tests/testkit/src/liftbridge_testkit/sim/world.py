@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_testkit.sim.clock import MachineClock
 from liftbridge_testkit.sim.coverage import Coverage
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.network import Network
 from liftbridge_testkit.sim.program import MakeProgram
-from liftbridge_testkit.sim.scheduler import SECOND_NS, Scheduler
+from liftbridge_testkit.sim.scheduler import Scheduler
 from liftbridge_testkit.sim.trace import Trace
 
 

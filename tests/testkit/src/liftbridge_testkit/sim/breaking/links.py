@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.breaking.parts import Breaking, Undo
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 
 Ways = tuple[tuple[str, str], ...]
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_testkit.sim.disk import LOG_FILES
 from liftbridge_testkit.sim.machine import Machine
-from liftbridge_testkit.sim.scheduler import SECOND_NS
 from liftbridge_testkit.sim.world import World
 
 Undo = Callable[[], None]

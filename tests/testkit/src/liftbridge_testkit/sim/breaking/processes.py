@@ -3,11 +3,9 @@
 from collections.abc import Callable, Mapping
 from random import Random
 
+from liftbridge_broker.model.units import HOUR_NS, MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.breaking.parts import Breaking, Undo, nothing
 from liftbridge_testkit.sim.machine import Machine
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
-
-HOUR_NS = 3_600 * SECOND_NS
 
 # -- the end of a process -------------------------------------------------------------------------
 

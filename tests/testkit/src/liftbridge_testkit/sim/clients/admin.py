@@ -21,9 +21,9 @@ from liftbridge_broker.controller.commands import (
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import Instant, StreamName
 from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Lost, Serving
 from liftbridge_testkit.sim.clients.directory import Directory
-from liftbridge_testkit.sim.scheduler import SECOND_NS
 from liftbridge_testkit.sim.world import World
 
 

@@ -11,10 +11,10 @@ from typing import NamedTuple, Protocol, cast
 
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.units import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.node import Node
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.program import Program
-from liftbridge_testkit.sim.scheduler import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.world import World
 
 TIMEOUT_NS = 5 * SECOND_NS

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from liftbridge_broker.model.ids import PartitionId
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.wire.acks import AckError, AckPolicy
@@ -16,7 +17,6 @@ from liftbridge_proto import api_pb2
 from liftbridge_testkit.sim.clients.directory import Directory
 from liftbridge_testkit.sim.history import History, Outcome, Write
 from liftbridge_testkit.sim.network import Endpoint
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.world import World
 
 INBOX = SubscriptionId(1)

@@ -7,9 +7,9 @@ from typing import cast
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.metadata_log import Peer
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Lost, Serving
 from liftbridge_testkit.sim.machine import Machine
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
 from liftbridge_testkit.sim.voter import Voter, peer_of
 from liftbridge_testkit.sim.world import World
 

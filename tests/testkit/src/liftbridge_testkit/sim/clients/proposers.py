@@ -31,12 +31,12 @@ from liftbridge_broker.errors import ChangeNotMadeError, InternalError, Liftbrid
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.metadata.proposals import PREFIX_SIZE
 from liftbridge_broker.wire.metadata import encode_command
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Lost, Serving
 from liftbridge_testkit.sim.invariants.raft import RaftRules
-from liftbridge_testkit.sim.scheduler import SECOND_NS
 from liftbridge_testkit.sim.world import World
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from liftbridge_broker.errors import (
     OutOfOrderError,
 )
 from liftbridge_broker.model.ids import Instant, PartitionId, PartitionNumber, StreamName
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.partition.runs import (
     POLICY_ALL,
     POLICY_NONE,
@@ -35,7 +36,6 @@ from liftbridge_testkit.sim.history import History, Write
 from liftbridge_testkit.sim.invariants.copies import check_latest_told
 from liftbridge_testkit.sim.invariants.intake import publish
 from liftbridge_testkit.sim.network import PPM
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
 from liftbridge_testkit.sim.trace import Detail
 from liftbridge_testkit.sim.world import World
 

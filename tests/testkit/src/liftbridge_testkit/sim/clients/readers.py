@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from liftbridge_broker.errors import LiftbridgeError, NotFoundError
 from liftbridge_broker.model.ids import Instant, PartitionId
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.reading.answers import Done, ask
 from liftbridge_broker.node.reading.subscription import (
     Position,
@@ -21,7 +22,6 @@ from liftbridge_testkit.sim.clients.directory import Directory
 from liftbridge_testkit.sim.history import History
 from liftbridge_testkit.sim.invariants.copies import check_latest_told
 from liftbridge_testkit.sim.machine import Machine
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
 from liftbridge_testkit.sim.world import World
 
 PULL_BYTES = 64 * 1024

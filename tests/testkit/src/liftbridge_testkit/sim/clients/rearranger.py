@@ -24,11 +24,11 @@ from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Lost, Serving
 from liftbridge_testkit.sim.clients.directory import Directory
 from liftbridge_testkit.sim.machine import Machine
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.world import World
 
 REGRET_NS = 60 * MILLISECOND_NS

@@ -7,7 +7,8 @@ accept their time.
 
 from bisect import bisect_right
 
-from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOptions
+from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.broker import CLOCK_LIMITS, ClusterBroker

@@ -12,6 +12,7 @@ from liftbridge_broker.controller.state import ClusterState, PublisherState
 from liftbridge_broker.model.ids import BrokerId, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.model.units import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.breaking.parts import FaultPlan
@@ -28,7 +29,6 @@ from liftbridge_testkit.sim.invariants.retention import HeldBack, Promise
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.network import Held, Verdict
-from liftbridge_testkit.sim.scheduler import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.scripts.commands import Commands
 from liftbridge_testkit.sim.scripts.kinds import kinds_of
 from liftbridge_testkit.sim.trace import Trace

@@ -14,9 +14,9 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.repository import ROOT
 from liftbridge_testkit.sim.broken import BrokenInvariantError
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.scripts.play import VERBS
 from liftbridge_testkit.sim.scripts.script import read
 from liftbridge_testkit.sim.scripts.stage import Stage
