@@ -48,6 +48,8 @@ from liftbridge_client.message_batch import MessageBatch
 from liftbridge_client.model import (
     Ack,
     BrokerInfo,
+    Caller,
+    ClientCertificate,
     ColumnBatch,
     Message,
     Metadata,
@@ -81,7 +83,9 @@ __all__ = [
     "AlreadyExistsError",
     "BrokerInfo",
     "CallTimeoutError",
+    "Caller",
     "Client",
+    "ClientCertificate",
     "ClientStats",
     "ClosedError",
     "Codec",

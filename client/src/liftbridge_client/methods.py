@@ -62,6 +62,7 @@ FETCH_BATCHES = Method(
     _DATA + "FetchBatches", data_pb2.FetchBatchesRequest, data_pb2.FetchBatchesResponse
 )
 DATA_SET_CURSOR = Method(_DATA + "SetCursor", data_pb2.SetCursorRequest, data_pb2.SetCursorResponse)
+WHO_AM_I = Method(_DATA + "WhoAmI", data_pb2.WhoAmIRequest, data_pb2.WhoAmIResponse)
 PUBLISH_BATCH = Method(
     _DATA + "PublishBatch", data_pb2.PublishBatchRequest, data_pb2.PublishBatchResponse
 )

@@ -248,6 +248,36 @@ class PartitionInfo(NamedTuple):
     readonly_changes: EventTimes
 
 
+class ClientCertificate(NamedTuple):
+    """A client's certificate, as the broker verified it.
+
+    Attributes:
+        common_name: Common name of its subject, empty for none.
+        alternative_names: Its other names, such as `DNS:billing.example`.
+        expires: End of its validity.
+    """
+
+    common_name: str
+    alternative_names: tuple[str, ...]
+    expires: datetime
+
+
+class Caller(NamedTuple):
+    """A client as the broker that answers sees it.
+
+    Attributes:
+        broker: Id of the broker.
+        address: Address of the client, `host:port`; that of the last proxy, if there is one.
+        listener: Listener that accepted the connection, empty for the main one.
+        certificate: `None` without TLS, and if the client presented none.
+    """
+
+    broker: str
+    address: str
+    listener: str
+    certificate: ClientCertificate | None
+
+
 class StreamInfo(NamedTuple):
     """A stream in the metadata."""
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -114,6 +114,30 @@ async def test_certificate_of_another_name_is_taken_only_when_it_is_named(mtls_b
     await assert_refused(mtls_broker.address, TlsFiles(**files))
     named = TlsFiles(**files, server_name="broker.example")
     assert await use(mtls_broker.address, named, "named") == [b"a", b"b", b"c"]
+
+
+async def test_broker_says_whose_certificate_it_verified(mtls_broker, authority):
+    mine = authority.issue("me", names=("billing.example", "10.0.0.7"), common_name="billing")
+    files = TlsFiles(ca=authority.cert, cert=mine.cert, key=mine.key, server_name="broker.example")
+    async with connect(mtls_broker.address, tls=files) as lb:
+        caller = await lb.who_am_i()
+    assert caller.certificate is not None
+    assert caller.certificate[:2] == ("billing", ("DNS:billing.example", "IP Address:10.0.0.7"))
+    assert timedelta(days=29) < caller.certificate.expires - datetime.now(UTC) < timedelta(days=31)
+
+
+async def test_broker_says_that_it_saw_no_certificate(tls_broker, authority):
+    async with connect(tls_broker.address, tls=TlsFiles(ca=authority.cert)) as lb:
+        assert (await lb.who_am_i()).certificate is None
+
+
+def test_broker_says_which_address_a_client_has(broker):
+    with connect_sync(broker.address) as one, connect_sync(broker.address) as other:
+        caller = one.who_am_i()
+        assert one.who_am_i() == caller
+        assert other.who_am_i().address != caller.address
+    host, _, port = caller.address.rpartition(":")
+    assert (host, port.isdigit(), caller.listener) == ("127.0.0.1", True, "")
 
 
 async def test_mutual_tls_refuses_clients_without_a_known_certificate(

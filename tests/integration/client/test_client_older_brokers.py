@@ -28,6 +28,12 @@ async def test_cursor_of_one_stream_is_not_set_without_its_id():
             await lb.streams.get("s").set_cursor("archive", 5, stream_id=1)
 
 
+async def test_call_that_the_broker_lacks_is_refused():
+    async with older_broker() as address, connect(address) as lb:
+        with pytest.raises(UnimplementedError):
+            await lb.who_am_i()
+
+
 async def test_cursor_that_is_in_force_is_not_doubted(broker, name):
     async with connect(broker.address) as lb:
         stream = await lb.streams.create(name, settings=CURSOR)

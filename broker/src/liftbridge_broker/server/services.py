@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.api.batches import FetchBatchesCall, PublishBatchCall
 from liftbridge_broker.api.bounds import BoundsService
+from liftbridge_broker.api.caller import CallerService
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.cursors import CursorService
 from liftbridge_broker.api.data import DataService
@@ -133,6 +134,7 @@ def _register_data(server: GrpcServer, context: Context) -> None:
     server.unary(DATA + "PartitionBounds", bounds.bounds)
     server.unary(DATA + "AwaitNews", bounds.await_news)
     server.unary(DATA + "SetCursor", CursorService(context).set_of_stream)
+    server.unary(DATA + "WhoAmI", CallerService(context).who_am_i)
     server.streaming(DATA + "PublishBatch", lambda call: _take(PublishBatchCall(context, call)))
     server.streaming(
         DATA + "FetchBatches", lambda call: _take(FetchBatchesCall(context, call, server.turns))

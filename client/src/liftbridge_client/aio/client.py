@@ -14,8 +14,17 @@ from liftbridge_client.core.arguments import checked, checked_calls
 from liftbridge_client.core.codec import ack_of, policy_of
 from liftbridge_client.core.message_parts import check_message
 from liftbridge_client.core.refusals import ack_error
-from liftbridge_client.model import Ack, AckPolicy, Metadata, TlsFiles
+from liftbridge_client.model import (
+    Ack,
+    AckPolicy,
+    Caller,
+    ClientCertificate,
+    Metadata,
+    TlsFiles,
+    from_ns,
+)
 from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
 
 
 @checked
@@ -103,6 +112,22 @@ class Client:
     async def metadata(self) -> Metadata:
         """Fetch brokers and streams."""
         return await self._session.refresh()
+
+    async def who_am_i(self) -> Caller:
+        """Ask a broker how it sees this client: address and verified certificate.
+
+        Raises:
+            UnimplementedError: The broker is the original, or an older version of this project.
+        """
+        response = await self._session.call(methods.WHO_AM_I, data_pb2.WhoAmIRequest())
+        certificate = None
+        if response.HasField("certificate"):
+            certificate = ClientCertificate(
+                response.certificate.common_name,
+                tuple(response.certificate.alternative_names),
+                from_ns(response.certificate.not_after),
+            )
+        return Caller(response.broker, response.address, response.listener, certificate)
 
     def events(self, *, slow_after: timedelta = timedelta(seconds=1)) -> Events:
         """Return the events of this client from now on, to iterate with `async for`.

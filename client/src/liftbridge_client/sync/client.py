@@ -47,6 +47,7 @@ class SyncClient(BlockingClient[Client]):
         self._original.has_data = has_data
 
     metadata = blocking(Client.metadata)
+    who_am_i = blocking(Client.who_am_i)
 
     def events(self, *, slow_after: timedelta = timedelta(seconds=1)) -> SyncEvents:
         """Return events of this client; iterate in a separate thread. See `Client.events`."""

@@ -400,3 +400,28 @@ class SetCursorRequest(_message.Message):
 class SetCursorResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class WhoAmIRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WhoAmIResponse(_message.Message):
+    __slots__ = ("broker", "address", "listener", "certificate")
+    class Certificate(_message.Message):
+        __slots__ = ("common_name", "alternative_names", "not_after")
+        COMMON_NAME_FIELD_NUMBER: _ClassVar[int]
+        ALTERNATIVE_NAMES_FIELD_NUMBER: _ClassVar[int]
+        NOT_AFTER_FIELD_NUMBER: _ClassVar[int]
+        common_name: str
+        alternative_names: _containers.RepeatedScalarFieldContainer[str]
+        not_after: int
+        def __init__(self, common_name: _Optional[str] = ..., alternative_names: _Optional[_Iterable[str]] = ..., not_after: _Optional[int] = ...) -> None: ...
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LISTENER_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    address: str
+    listener: str
+    certificate: WhoAmIResponse.Certificate
+    def __init__(self, broker: _Optional[str] = ..., address: _Optional[str] = ..., listener: _Optional[str] = ..., certificate: _Optional[_Union[WhoAmIResponse.Certificate, _Mapping]] = ...) -> None: ...

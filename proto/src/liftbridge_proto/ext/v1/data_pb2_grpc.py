@@ -81,6 +81,11 @@ class DataStub:
                 request_serializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.SetCursorRequest.SerializeToString,
                 response_deserializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.SetCursorResponse.FromString,
                 _registered_method=True)
+        self.WhoAmI = channel.unary_unary(
+                '/liftbridge.ext.v1.Data/WhoAmI',
+                request_serializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.WhoAmIRequest.SerializeToString,
+                response_deserializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.WhoAmIResponse.FromString,
+                _registered_method=True)
 
 
 class DataServicer:
@@ -150,6 +155,13 @@ class DataServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WhoAmI(self, request, context):
+        """How the broker that answers sees the caller.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DataServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -197,6 +209,11 @@ def add_DataServicer_to_server(servicer, server):
                     servicer.SetCursor,
                     request_deserializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.SetCursorRequest.FromString,
                     response_serializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.SetCursorResponse.SerializeToString,
+            ),
+            'WhoAmI': grpc.unary_unary_rpc_method_handler(
+                    servicer.WhoAmI,
+                    request_deserializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.WhoAmIRequest.FromString,
+                    response_serializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.WhoAmIResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -443,6 +460,33 @@ class Data:
             '/liftbridge.ext.v1.Data/SetCursor',
             liftbridge_dot_ext_dot_v1_dot_data__pb2.SetCursorRequest.SerializeToString,
             liftbridge_dot_ext_dot_v1_dot_data__pb2.SetCursorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WhoAmI(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/liftbridge.ext.v1.Data/WhoAmI',
+            liftbridge_dot_ext_dot_v1_dot_data__pb2.WhoAmIRequest.SerializeToString,
+            liftbridge_dot_ext_dot_v1_dot_data__pb2.WhoAmIResponse.FromString,
             options,
             channel_credentials,
             insecure,

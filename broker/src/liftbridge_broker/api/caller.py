@@ -1,0 +1,46 @@
+"""`WhoAmI`: how this broker sees a caller."""
+
+import ssl
+from collections.abc import Iterator
+from typing import cast
+
+from liftbridge_broker.api.context import Context
+from liftbridge_broker.api.grpc.call import Call, PeerCertificate
+from liftbridge_broker.api.streams import decode
+from liftbridge_broker.model.units import SECOND_NS
+from liftbridge_proto.ext.v1 import data_pb2
+
+
+class CallerService:
+    """Reports the address and the verified certificate of a caller."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def who_am_i(self, call: Call, raw: bytes) -> None:
+        """Serve `WhoAmI`."""
+        if decode(call, data_pb2.WhoAmIRequest, raw) is None:
+            return
+        response = data_pb2.WhoAmIResponse(
+            broker=self._context.node.context.broker, address=call.peer, listener=call.listener
+        )
+        certificate = call.peer_certificate
+        if certificate is not None:
+            _describe(certificate, response.certificate)
+        call.reply(response.SerializeToString())
+
+
+def _describe(certificate: PeerCertificate, target: data_pb2.WhoAmIResponse.Certificate) -> None:
+    for kind, value in _subject(certificate):
+        if kind == "commonName":
+            target.common_name = value
+    names = cast("tuple[tuple[str, str], ...]", certificate.get("subjectAltName", ()))
+    target.alternative_names.extend(f"{kind}:{name}" for kind, name in names)
+    end = cast("str", certificate["notAfter"])
+    target.not_after = ssl.cert_time_to_seconds(end) * SECOND_NS
+
+
+def _subject(certificate: PeerCertificate) -> Iterator[tuple[str, str]]:
+    """Return the attributes of the subject, flattened: it is a sequence of sets (RFC 5280)."""
+    parts = cast("tuple[tuple[tuple[str, str], ...], ...]", certificate.get("subject", ()))
+    return (attribute for part in parts for attribute in part)
