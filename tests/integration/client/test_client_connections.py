@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -131,13 +132,16 @@ async def test_broker_says_that_it_saw_no_certificate(tls_broker, authority):
         assert (await lb.who_am_i()).certificate is None
 
 
-def test_broker_says_which_address_a_client_has(broker):
+def test_broker_says_which_address_a_client_has(broker, capsys):
     with connect_sync(broker.address) as one, connect_sync(broker.address) as other:
         caller = one.who_am_i()
         assert one.who_am_i() == caller
         assert other.who_am_i().address != caller.address
     host, _, port = caller.address.rpartition(":")
     assert (host, port.isdigit(), caller.listener) == ("127.0.0.1", True, "")
+    assert run(["whoami", "--servers", broker.address, "-o", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["broker"], shown["expires"]) == (caller.broker, None)
 
 
 async def test_mutual_tls_refuses_clients_without_a_known_certificate(

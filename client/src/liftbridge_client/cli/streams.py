@@ -79,6 +79,17 @@ class BrokerRow(NamedTuple):
     zone: str
 
 
+class CallerRow(NamedTuple):
+    """This client as the broker sees it; without a certificate `expires` is absent."""
+
+    broker: str
+    address: str
+    listener: str
+    common_name: str
+    alternative_names: Sequence[str]
+    expires: datetime | None
+
+
 class SettingsRow(NamedTuple):
     """Settings in effect; sizes in bytes."""
 
@@ -465,6 +476,14 @@ async def metadata(run: Run[BrokerRow]) -> None:
             run.emit(BrokerRow(*broker))
 
 
+async def whoami(run: Run[CallerRow]) -> None:
+    """Show how a broker sees you: address, listener, certificate."""
+    async with run.asking() as lb:
+        caller = await lb.who_am_i()
+    names = caller.certificate or ("", (), None)
+    run.emit(CallerRow(caller.broker, caller.address, caller.listener, *names))
+
+
 def stream_row(stream: StreamInfo) -> StreamRow:
     """Convert a stream to a row."""
     parts = stream.partitions.values()
@@ -524,3 +543,4 @@ def register(app: typer.Typer) -> None:
     command(app, "partitions", Shape(PartitionRow, is_many=True), panel=PANEL)(partitions)
     command(app, "bounds", Shape(BoundsRow, is_many=True), panel=PANEL)(bounds)
     command(app, "metadata", Shape(BrokerRow, is_many=True), panel=PANEL)(metadata)
+    command(app, "whoami", Shape(CallerRow), panel="Start here")(whoami)
