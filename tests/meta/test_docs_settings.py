@@ -22,7 +22,7 @@ REFERENCE = ROOT / "docs" / "reference"
 CATALOGUE = load_catalogue()
 BROKER = "broker/src/liftbridge_broker/"
 # Calls that end in `Observer.transition`; the kind is the first text among their arguments.
-TELLING = {"transition", "tell", "_tell", "_tell_of"}
+REPORTING = {"transition", "report", "_report", "report_log"}
 NONE = "-"
 
 
@@ -172,11 +172,11 @@ def sources() -> Iterator[tuple[str, ast.AST]]:
             yield relative(path), ast.parse(path.read_text(encoding="utf-8"))
 
 
-def told_kinds(tree: ast.AST) -> set[str]:
-    """First texts among the arguments of calls that tell a transition."""
+def reported_kinds(tree: ast.AST) -> set[str]:
+    """First texts among the arguments of calls that report a transition."""
     found = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and last_name(node.func) in TELLING:
+        if isinstance(node, ast.Call) and last_name(node.func) in REPORTING:
             texts = [
                 argument.value
                 for argument in node.args
@@ -206,7 +206,7 @@ def test_every_transition_that_the_code_tells_is_in_the_catalogue():
     unlisted = {
         f"{name}: {kind}"
         for name, tree in sources()
-        for kind in told_kinds(tree)
+        for kind in reported_kinds(tree)
         if kind not in CATALOGUE.transitions
     }
     assert unlisted == set()
@@ -224,10 +224,10 @@ def test_planted_transitions_are_found():
     source = """
 self.host.transition("first", {})
 observer.transition(kind, {})
-self._tell_of(stored, "second", path="third")
-tell("fourth")
+self.report_log(stored, "second", path="third")
+report("fourth")
 """
-    assert told_kinds(ast.parse(source)) == {"first", "second", "fourth"}
+    assert reported_kinds(ast.parse(source)) == {"first", "second", "fourth"}
 
 
 def test_metrics_are_told_in_the_unit_their_name_ends_in():

@@ -69,7 +69,7 @@ class Method(NamedTuple, Generic[_Request, _Response]):
 
 def translated(error: grpc.aio.AioRpcError) -> LiftbridgeError:
     """Convert the error of a failed call to the client's."""
-    return error_of(error.code(), error.details() or "", _told_code(error.trailing_metadata()))
+    return error_of(error.code(), error.details() or "", _refusal_code(error.trailing_metadata()))
 
 
 def _placed(error: LiftbridgeError, what: str, address: str, timeout: float | None) -> None:
@@ -81,7 +81,7 @@ def _placed(error: LiftbridgeError, what: str, address: str, timeout: float | No
         error.advice = PORT_ADVICE
 
 
-def _told_code(trailers: Any) -> str:
+def _refusal_code(trailers: Any) -> str:
     """Return the refusal code in the trailers of a call, empty if the server sent none."""
     fields: Iterable[tuple[str, Any]] = trailers or ()
     return next((str(value) for key, value in fields if key == _ERROR_CODE), "")
@@ -232,15 +232,17 @@ class Transport:
                 error.advice = "Check that the address is that of a broker, or raise the timeout."
             _placed(error, "no connection with", address, timeout)
             left = CONNECT_SECONDS if timeout is None else timeout - (monotonic() - began)
-            told = await self._best_told(error, address, method, min(left, ADDRESSES_SECONDS))
-            if told is error:
+            clearest = await self._most_specific(
+                error, address, method, min(left, ADDRESSES_SECONDS)
+            )
+            if clearest is error:
                 raise
-            raise told from error
+            raise clearest from error
         finally:
             call.cancel()
         return None if timeout is None else max(timeout - (monotonic() - began), 0.0)
 
-    async def _best_told(
+    async def _most_specific(
         self,
         error: LiftbridgeError,
         address: str,
@@ -352,7 +354,7 @@ class Reading(Generic[_Response]):
         """Convert a status to an error; after a failed write, the status may be grpcio's own."""
         if self._is_broken and code is grpc.StatusCode.INTERNAL:
             return error_of(grpc.StatusCode.UNAVAILABLE, "the connection broke")
-        return error_of(code, text, _told_code(trailers))
+        return error_of(code, text, _refusal_code(trailers))
 
     async def read(self) -> _Response | None:
         """Read the next response; `None` at the end of the call.

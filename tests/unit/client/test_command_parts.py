@@ -281,7 +281,7 @@ async def test_wait_that_takes_long_is_told_until_it_ends():
         if len(told) == 2:
             twice.set()
 
-    async with asyncio.timeout(60), awaiting("acks", every=0.001, tell=tell):
+    async with asyncio.timeout(60), awaiting("acks", every=0.001, report=tell):
         await twice.wait()
     assert told == ["liftbridge: still waiting for acks after 0 s"] * 2
     assert len(asyncio.all_tasks()) == 1

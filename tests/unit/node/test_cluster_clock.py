@@ -39,7 +39,7 @@ class Broker:
     def hear(self, off=0, *, seconds=1):
         for _ in range(seconds):
             self.now += SECOND
-            self.clock.on_told(Date(self.today + off, self.is_upper_bound), self.now)
+            self.clock.on_date(Date(self.today + off, self.is_upper_bound), self.now)
 
     def age(self):
         """By how much the time for ages is off; `None` for none."""
@@ -108,7 +108,7 @@ def test_minority_never_moves_the_date_away_from_the_clocks_that_are_right(seed)
 def test_without_a_date_nothing_has_an_age():
     broker = Broker()
     assert broker.age() is None
-    broker.clock.on_told(NO_DATE, broker.now)
+    broker.clock.on_date(NO_DATE, broker.now)
     assert broker.age() is None
     assert broker.stamped(-DAY) == -DAY
 
@@ -212,7 +212,7 @@ def test_date_that_is_not_believed_yet_makes_records_no_older_than_it(is_believe
     """As after a start: what is stamped until the date is believed would be old by it."""
     broker = Broker(newest=TODAY - 9 * DAY)
     broker.now += SECOND
-    broker.clock.on_told(Date(broker.today, is_believed=is_believed), broker.now)
+    broker.clock.on_date(Date(broker.today, is_believed=is_believed), broker.now)
     assert broker.age() is None
     assert broker.clock.date(broker.now).is_believed is False
     assert broker.clock.date(broker.now).wall_ns == broker.today
@@ -251,7 +251,7 @@ def split(broker, off):
     for _ in range(120):
         broker.now += SECOND
         clocks = [broker.today, broker.today + off]
-        broker.clock.on_told(agreed(clocks, 3, LIMITS.tolerance_ns), broker.now)
+        broker.clock.on_date(agreed(clocks, 3, LIMITS.tolerance_ns), broker.now)
 
 
 @pytest.mark.parametrize("off", [-9 * DAY, 9 * DAY, -61 * SECOND])

@@ -140,16 +140,16 @@ def test_the_deadline_of_a_proposal_is_no_later_than_it_is_given_up() -> None:
 def test_the_clock_of_a_leader_is_known_by_its_newest_message_of_the_term() -> None:
     clock = LeaderClock()
     assert clock.at(1, Instant(5)) == 0
-    clock.on_told(1, 1_000, Instant(100))
+    clock.on_announced(1, 1_000, Instant(100))
     assert clock.at(1, Instant(130)) == 1_030
 
-    clock.on_told(1, 1_000, Instant(120))  # twice
-    clock.on_told(1, 900, Instant(120))  # late
+    clock.on_announced(1, 1_000, Instant(120))  # twice
+    clock.on_announced(1, 900, Instant(120))  # late
     assert clock.at(1, Instant(130)) == 1_030
 
-    clock.on_told(1, 1_010, Instant(115))
+    clock.on_announced(1, 1_010, Instant(115))
     assert clock.at(1, Instant(130)) == 1_025
 
-    clock.on_told(2, 7, Instant(140))  # another process leads
+    clock.on_announced(2, 7, Instant(140))  # another process leads
     assert clock.at(1, Instant(150)) == 0
     assert clock.at(2, Instant(150)) == 17

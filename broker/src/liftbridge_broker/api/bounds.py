@@ -78,15 +78,15 @@ class BoundsService:
         yield
         news, known = yield from self._news(request)
         if not request.wait_ms or not known or news:
-            _tell(call, news)
+            _reply_news(call, news)
         else:
-            answer = partial(self._tell_again, call, request)
+            answer = partial(self._answer_again, call, request)
             wait = _Wait(self._context, call, len(known), request.wait_ms, answer)
             yield from wait.watch(known.items(), reads_replica=request.read_replica)
 
-    def _tell_again(self, call: Call, request: data_pb2.AwaitNewsRequest) -> Iterator[None]:
+    def _answer_again(self, call: Call, request: data_pb2.AwaitNewsRequest) -> Iterator[None]:
         news, _ = yield from self._news(request)
-        _tell(call, news)
+        _reply_news(call, news)
 
     def _news(
         self, request: data_pb2.AwaitNewsRequest
@@ -159,7 +159,7 @@ def _check_wait(wait_ms: int) -> None:
         raise InvalidRequestError(f"wait_ms {wait_ms}: must be 0 to {WAIT_MS_MAX}")
 
 
-def _tell(call: Call, news: list[str]) -> None:
+def _reply_news(call: Call, news: list[str]) -> None:
     call.reply(data_pb2.AwaitNewsResponse(streams=news).SerializeToString())
 
 
@@ -282,7 +282,7 @@ class _Bounds:
         self._asked = asked
         self._stream_id = stream_id
         self._open_count = len(asked)
-        self._told: dict[Partition, Offset] = {}
+        self._confirmed: dict[Partition, Offset] = {}
 
     def ask(self) -> Iterator[None]:
         """Query every partition; they share one confirmation by the metadata group."""
@@ -299,7 +299,7 @@ class _Bounds:
         self._open_count -= 1
         is_elsewhere = isinstance(error, NotLeaderError) and not self._request.partitions
         if error is None:
-            self._told[partition] = partition.log.high_watermark
+            self._confirmed[partition] = partition.log.high_watermark
         elif not is_elsewhere:
             refuse(self._call, error)
         if self._open_count == 0:
@@ -310,7 +310,7 @@ class _Bounds:
         request, found = self._request, data_pb2.PartitionBoundsResponse()
         timestamp = request.timestamp if request.HasField("timestamp") else None
         for partition in self._asked:
-            seen = self._told.get(partition)
+            seen = self._confirmed.get(partition)
             if seen is not None:
                 check_still(partition, seen, as_replica=request.read_replica)
                 unclean_epoch = self._context.node.state.unclean_epoch(partition.partition_id)

@@ -92,7 +92,7 @@ class Context:
         """
         turns, is_asking = self.turns, True
 
-        def told(error: LiftbridgeError | None) -> None:
+        def confirmed(error: LiftbridgeError | None) -> None:
             if turns is None or turns.is_free or is_asking:
                 done(error)
             elif error is not None:
@@ -103,7 +103,7 @@ class Context:
                 Waker(turns, call, lambda: done(late())).wake()
 
         now, answers = self.clock.now(), self.node.client_reads.answers
-        ask(answers, partition, question, told, now, as_replica=as_replica)
+        ask(answers, partition, question, confirmed, now, as_replica=as_replica)
         is_asking = False
 
     def in_turn(self, call: Call, act: Callable[[], None]) -> Callable[[], None]:

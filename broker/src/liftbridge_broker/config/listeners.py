@@ -75,19 +75,19 @@ def listener_options(values: Values) -> tuple[ListenerOptions, ...]:
     )
 
 
-def advertised_of(told: Address | None, *hosts: str) -> tuple[str, int]:
+def advertised_of(configured: Address | None, *hosts: str) -> tuple[str, int]:
     """Address of a listener that clients receive.
 
     Args:
-        told: Configured address, if any.
+        configured: Configured address, if any.
         hosts: Fallbacks; the first that is neither empty nor a wildcard applies.
 
     Returns:
         Host and port; port 0 means the port that was bound.
     """
-    given = "" if told is None else told.host
+    given = "" if configured is None else configured.host
     host = next((one for one in (given, *hosts) if one and one not in WILDCARDS), "localhost")
-    return host, 0 if told is None else told.port
+    return host, 0 if configured is None else configured.port
 
 
 def _read(values: Values, key: str) -> dict[str, Address]:

@@ -59,7 +59,7 @@ def reloaded(old: BrokerOptions, new: BrokerOptions) -> BrokerOptions:
             trash_grace_ns=new.data.trash_grace_ns,
             free_bytes_min=new.data.free_bytes_min,
         ),
-        listeners=tuple(_told(listener, new) for listener in old.listeners),
+        listeners=tuple(_readvertised(listener, new) for listener in old.listeners),
         logging=replace(old.logging, level=new.logging.level),
         streams=new.streams,
         fsync=new.fsync,
@@ -73,7 +73,7 @@ def reloaded(old: BrokerOptions, new: BrokerOptions) -> BrokerOptions:
     )
 
 
-def _told(listener: ListenerOptions, new: BrokerOptions) -> ListenerOptions:
+def _readvertised(listener: ListenerOptions, new: BrokerOptions) -> ListenerOptions:
     """Return a listener with its new advertised address; removing one needs a restart."""
     fresh = next((one for one in new.listeners if one.name == listener.name), listener)
     return replace(listener, advertised=fresh.advertised)

@@ -236,7 +236,7 @@ class ControlPlane:
             self._link.send(broker, Channel.METADATA, heartbeat, correlation_id=number)
             return
         self._take_heartbeat(self._context.broker, self.session.broker_epoch, heartbeat, now)
-        self._context.clock.on_told(self._date(now), now)
+        self._context.clock.on_date(self._date(now), now)
         reply = self._reply(self._context.broker, now)
         if reply is not None:
             self.session.on_reply(number, reply)
@@ -245,7 +245,7 @@ class ControlPlane:
         sent_at = self.session.on_reply(correlation_id, reply)
         if sent_at is not None and now - sent_at <= DELAY_NS_MAX:  # guard Clock.delay
             date = Date(reply.cluster_time_ns, reply.is_upper_bound, reply.is_believed)
-            self._context.clock.on_told(date, now)
+            self._context.clock.on_date(date, now)
 
     # -- the metadata leader ------------------------------------------------------------------
 

@@ -255,7 +255,7 @@ class Node:
             self.cluster.flush(now)
         self.context.alarm.set(Instant(now + LOOK_NS) if is_data else self.next_deadline())
         if self._settled is not None:
-            self._tell_settled()
+            self._check_settled()
 
     def on_file_event(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
         """Handle the end of a submitted file operation."""
@@ -308,7 +308,7 @@ class Node:
             self.cluster.flush(now)
             return
         if self.cluster is None:
-            context.clock.on_told(Date(wall_ns), now)
+            context.clock.on_date(Date(wall_ns), now)
         if context.alarm.rearm(self.next_deadline(), now):
             return
         context.store.on_timer(now, wall_ns)
@@ -380,9 +380,9 @@ class Node:
         self._forwarding.end()
         if self.cluster is not None:
             self.cluster.end_waits()
-        self._tell_settled()
+        self._check_settled()
 
-    def _tell_settled(self) -> None:
+    def _check_settled(self) -> None:
         settled = self._settled
         if settled is not None and not any(len(p.pending) for p in self.partitions.values()):
             self._settled = None

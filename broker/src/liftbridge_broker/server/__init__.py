@@ -62,7 +62,7 @@ def run(options: BrokerOptions, reload: Callable[[], BrokerOptions]) -> int:
     except* Exception as group:  # noqa: BLE001 - a bug stops the process, logged as one event
         bugs = [group]
     if bugs:
-        raise _told_bug(observer, bugs[0])
+        raise _report_bug(observer, bugs[0])
     if refusals:
         raise refusals[0]
     return EXIT_OK
@@ -81,7 +81,7 @@ async def _serve(broker: Broker) -> None:
     def on_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if isinstance(error, Exception) and not isinstance(error, OSError):
-            broker.fail(_told_bug(broker.observer, error))
+            broker.fail(_report_bug(broker.observer, error))
         else:
             fields = {"text": context.get("message", ""), "reason": str(error or "")}
             broker.observer.transition("event_loop_complained", fields)
@@ -93,7 +93,7 @@ async def _serve(broker: Broker) -> None:
     await broker.run(stop, hurry, reload)
 
 
-def _told_bug(observer: StructlogObserver, error: Exception) -> InternalError:
+def _report_bug(observer: StructlogObserver, error: Exception) -> InternalError:
     """Log a bug with its location; the process must end with the returned error."""
     text = f"{type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(error))

@@ -52,8 +52,8 @@ class ClientPorts:
         self._waiting = waiting
         self._observer = observer
         self._watch = FileWatch((options.advertised_file,))
-        self._telling: asyncio.Task[None] | None = None
-        self._told: tuple[ListenerAddress, ...] = ()
+        self._announcing: asyncio.Task[None] | None = None
+        self._announced: tuple[ListenerAddress, ...] = ()
         self.port = 0
         self.ports: dict[str, int] = {}
         self.tls: ServerTls | None = None
@@ -86,7 +86,7 @@ class ClientPorts:
                 raise _cannot_bind(
                     f"listeners: {listener.name}", listener.host, listener.port, error
                 ) from error
-        self._told = self._read()
+        self._announced = self._read()
 
     def let_in(self, server: GrpcServer) -> None:
         """Admit clients on all ports.
@@ -110,7 +110,7 @@ class ClientPorts:
     @property
     def advertised(self) -> tuple[ListenerAddress, ...]:
         """Return the addresses to announce to clients of the further listeners."""
-        return self._told
+        return self._announced
 
     def set_listeners(self, listeners: tuple[ListenerOptions, ...]) -> None:
         """Apply new advertised addresses; ports stay bound as they are."""
@@ -126,8 +126,8 @@ class ClientPorts:
 
     def close(self) -> None:
         """Stop announcing addresses; the server closes the ports."""
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._announcing is not None:
+            self._announcing.cancel()
 
     def _renew(self) -> None:
         try:
@@ -135,14 +135,14 @@ class ClientPorts:
         except ConfigError as error:
             self._refused(error)
             return
-        if fresh != self._told:
-            self._told = fresh
+        if fresh != self._announced:
+            self._announced = fresh
             self.close()
-            self._telling = asyncio.get_running_loop().create_task(self._tell())
+            self._announcing = asyncio.get_running_loop().create_task(self._announce())
 
-    async def _tell(self) -> None:
+    async def _announce(self) -> None:
         try:
-            await self._waiting.run(advertise(self._core, self._told))
+            await self._waiting.run(advertise(self._core, self._announced))
         except LiftbridgeError as error:
             self._refused(error)
 
@@ -157,17 +157,17 @@ class ClientPorts:
         """
         path = self._options.advertised_file
         if not path:
-            told = {listener.name: listener.advertised for listener in self._listeners}
+            addresses = {listener.name: listener.advertised for listener in self._listeners}
         else:
             from_file = _read_file(path)
-            told = {
+            addresses = {
                 listener.name: advertised_of(from_file[listener.name], listener.advertised[0])
                 for listener in self._listeners
                 if listener.name in from_file
             }
         return tuple(
             ListenerAddress(name, host, port or self.ports[name])
-            for name, (host, port) in told.items()
+            for name, (host, port) in addresses.items()
         )
 
 

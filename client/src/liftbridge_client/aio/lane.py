@@ -231,13 +231,13 @@ class Lane:
                     await self._refresh()
                     if not self._waiting:
                         return
-                self._tell_of_reconnect(error)
+                self._emit_reconnect(error)
             self._owner.client.stats.retries += 1
             await asyncio.sleep(min(wait, self._seconds_left()))
             wait = min(2 * wait, WAIT_MAX_SECONDS)
             await self._refresh()
 
-    def _tell_of_reconnect(self, cause: LiftbridgeError) -> None:
+    def _emit_reconnect(self, cause: LiftbridgeError) -> None:
         self._owner.client.hub.emit(
             PublisherReconnects(
                 self._owner.stream_name, self._partition, self._waiting_count(), cause

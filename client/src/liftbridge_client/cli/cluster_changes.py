@@ -225,7 +225,7 @@ async def reload(run: Run[ReloadRow], name: Broker) -> None:
 # -- partitions ---------------------------------------------------------------------------------
 
 
-def _tell(run: Run[PartitionOutcome], outcomes: Sequence[PartitionOutcome]) -> None:
+def _emit(run: Run[PartitionOutcome], outcomes: Sequence[PartitionOutcome]) -> None:
     for outcome in outcomes:
         run.emit(outcome)
         if outcome.code:
@@ -248,14 +248,14 @@ async def transfer(
         raise UsageError("give either partitions or --from")
     names = [partition_name(partition) for partition in partitions or ()]
     async with run.admin() as admin:
-        _tell(run, await admin.transfer_leadership(*names, from_broker=source, to=to))
+        _emit(run, await admin.transfer_leadership(*names, from_broker=source, to=to))
 
 
 async def elect(run: Run[PartitionOutcome], partitions: Listed = None) -> None:
     """Elect the preferred leader (first replica) of partitions; by default where another leads."""
     names = [partition_name(partition) for partition in partitions or ()]
     async with run.admin() as admin:
-        _tell(run, await admin.elect_preferred(*names))
+        _emit(run, await admin.elect_preferred(*names))
 
 
 async def elect_unclean(

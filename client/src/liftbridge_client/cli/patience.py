@@ -17,14 +17,14 @@ everything takes ten times as long as on an idle one."""
 
 @asynccontextmanager
 async def awaiting(
-    what: str, *, every: float = SECONDS, tell: Callable[[str], None] = say
+    what: str, *, every: float = SECONDS, report: Callable[[str], None] = say
 ) -> AsyncGenerator[None, None]:
     """Print a message periodically until the block ends.
 
     Args:
         what: Completes "waiting for ...".
         every: Seconds between two messages.
-        tell: Prints a line.
+        report: Prints a line.
     """
 
     async def remind() -> None:
@@ -32,7 +32,7 @@ async def awaiting(
         begun = loop.time()
         while True:
             await asyncio.sleep(every)
-            tell(f"liftbridge: still waiting for {what} after {loop.time() - begun:.0f} s")
+            report(f"liftbridge: still waiting for {what} after {loop.time() - begun:.0f} s")
 
     reminder = asyncio.get_running_loop().create_task(remind())
     try:

@@ -47,16 +47,18 @@ def error_of(verb: str, path: str, status: int, text: bytes) -> KubeError:
         status: HTTP status of the answer.
         text: Body of the answer: a `Status` of the API server, or any text of a proxy.
     """
-    said = _status_of(text)
-    reason = str(said.get("reason") or "")
-    told = str(said.get("message") or text[:MESSAGE_CHARACTERS_MAX].decode("utf-8", "replace"))
-    message = f"{verb} {path}: {told[:MESSAGE_CHARACTERS_MAX]}"
-    if _is_of_another_uid(status, said):
+    status_body = _status_of(text)
+    reason = str(status_body.get("reason") or "")
+    message_text = str(
+        status_body.get("message") or text[:MESSAGE_CHARACTERS_MAX].decode("utf-8", "replace")
+    )
+    message = f"{verb} {path}: {message_text[:MESSAGE_CHARACTERS_MAX]}"
+    if _is_of_another_uid(status, status_body):
         return ConflictError(message, status=status, reason=reason)
-    if _UNTYPED in told:
+    if _UNTYPED in message_text:
         return InvalidError(message, status=status, reason=reason)
     if status == 409:
-        fields = _field_conflicts(said)
+        fields = _field_conflicts(status_body)
         if fields:
             return ApplyConflictError(message, fields)
         if reason == "AlreadyExists":
@@ -82,9 +84,9 @@ def _is_passing(status: int) -> bool:
     return status == 429 or status >= 500
 
 
-def _is_of_another_uid(status: int, said: dict[str, Any]) -> bool:
+def _is_of_another_uid(status: int, status_body: dict[str, Any]) -> bool:
     """Return whether a patch was refused because the object has another uid (422)."""
-    causes = (said.get("details") or {}).get("causes") or ()
+    causes = (status_body.get("details") or {}).get("causes") or ()
     return status == 422 and any(cause.get("field") == "metadata.uid" for cause in causes)
 
 
@@ -96,8 +98,8 @@ def _status_of(text: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _field_conflicts(said: dict[str, Any]) -> list[FieldConflict]:
-    details = said.get("details") or {}
+def _field_conflicts(status_body: dict[str, Any]) -> list[FieldConflict]:
+    details = status_body.get("details") or {}
     found = []
     for cause in details.get("causes") or ():
         if cause.get("reason") == "FieldManagerConflict":

@@ -279,7 +279,7 @@ class KubeClient:
             KubeError: Error of the last attempt.
         """
         bounds, time = self._bounds, asyncio.get_running_loop().time
-        tells_apart = subject != "" and bounds.silence_s > 0
+        distinguishes = subject != "" and bounds.silence_s > 0
         took_s = 0.0
         for attempt in range(1, bounds.attempts_max + 1):
             began_s = time()
@@ -287,24 +287,24 @@ class KubeClient:
                 async with self._turn:
                     if verb != "GET" and self._fence is not None:
                         self._fence.check(_namespace_of(path))
-                    if tells_apart:
+                    if distinguishes:
                         self._silence.check(written(path, subject), time())
                     began_s = time()
                     return await self._attempt(verb, path, query, body, content, subject)
             except _RefusedError as refused:
                 took_s += time() - began_s
                 is_last = attempt == bounds.attempts_max
-                has_hung = tells_apart and took_s >= bounds.hung_s
+                has_hung = distinguishes and took_s >= bounds.hung_s
                 if not (is_last or has_hung) and is_retried(verb, refused.error):
                     await self._sleep(self._wait_s(attempt, refused.retry_after_s))
                     continue
                 error = refused.error
-                if tells_apart and isinstance(error, UnavailableError):
-                    error = await self._told_apart(error, path, subject, has_hung=has_hung)
+                if distinguishes and isinstance(error, UnavailableError):
+                    error = await self._distinguish(error, path, subject, has_hung=has_hung)
                 raise error from refused.__cause__
         raise AssertionError("unreachable")
 
-    async def _told_apart(
+    async def _distinguish(
         self, error: KubeError, path: str, subject: str, *, has_hung: bool
     ) -> KubeError:
         """Return the error of a write: `UnansweredError` if its object can still be read."""
@@ -342,10 +342,10 @@ class KubeClient:
                 )
                 text: bytes = await answer.read()  # type: ignore[no-untyped-call]  # it has no types
         except (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError) as error:
-            self._tell(verb, "error")
+            self._count(verb, "error")
             message = f"{verb} {named}: {type(error).__name__}: {error}".rstrip(": ")
             raise _RefusedError(UnavailableError(message)) from error
-        self._tell(verb, str(answer.status))
+        self._count(verb, str(answer.status))
         if 200 <= answer.status < 300:
             return text
         refusal = error_of(verb, named, answer.status, text)
@@ -357,7 +357,7 @@ class KubeClient:
         own = longest * (0.5 + 0.5 * self._rng.random())
         return max(own, min(asked_s, bounds.backoff_max_s))
 
-    def _tell(self, verb: str, outcome: str) -> None:
+    def _count(self, verb: str, outcome: str) -> None:
         if self._on_answer is not None:
             self._on_answer(verb, outcome)
 

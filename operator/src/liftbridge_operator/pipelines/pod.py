@@ -105,8 +105,8 @@ def _environment(pipeline: Pipeline, reach: Reach) -> list[Object]:
     if pipeline.spec.runtime is Runtime.EXECUTORS:
         field = {"apiVersion": "v1", "fieldPath": "metadata.name"}
         made.append({"name": "POD_NAME", "valueFrom": {"fieldRef": field}})
-        told = "--conf spark.kubernetes.driver.pod.name=$(POD_NAME) pyspark-shell"
-        made.append({"name": "PYSPARK_SUBMIT_ARGS", "value": told})
+        submit_arguments = "--conf spark.kubernetes.driver.pod.name=$(POD_NAME) pyspark-shell"
+        made.append({"name": "PYSPARK_SUBMIT_ARGS", "value": submit_arguments})
     return made
 
 

@@ -160,11 +160,11 @@ class PipelineReconciler:
         if body["metadata"].get("deletionTimestamp"):
             return None  # the garbage collector deletes what it owns
         seen, drift = await self._looked(key, body)
-        written = await self._say(key, body, seen)
+        written = await self._write_status(key, body, seen)
         for name, fields in drift:
             values = {"object": name, "fields": fields}
             await self._events.record(written, EventReason.DRIFT_REPAIRED, values)
-        await self._tell_failure(body, written, seen)
+        await self._record_failure(body, written, seen)
         if _is_at_rest(seen):
             return None
         return RequeueAfter(max(LOOK_SECONDS, (self._clock.now() - began) * LOAD_SHARE))
@@ -360,7 +360,7 @@ class PipelineReconciler:
 
     # -- report -------------------------------------------------------------------------------
 
-    async def _say(self, key: Key, body: Object, seen: Seen) -> Object:
+    async def _write_status(self, key: Key, body: Object, seen: Seen) -> Object:
         """Write the status if it changes; return the resource afterwards."""
         before: Mapping[str, Any] = body.get("status") or {}
         metadata = body["metadata"]
@@ -384,16 +384,16 @@ class PipelineReconciler:
             }
         )
 
-    async def _tell_failure(self, body: Object, told: Object, seen: Seen) -> None:
+    async def _record_failure(self, body: Object, resource: Object, seen: Seen) -> None:
         """Write an Event for a failed run that was not reported before."""
         failed = failure_of(seen)
         before = (body.get("status") or {}).get("lastRun") or {}
         if failed is None or (before.get("ended", ""), before.get("exitCode")) == failed[:2]:
             return
-        if not failed.ended and _has_told_failure(body):
+        if not failed.ended and _has_reported_failure(body):
             return  # the pods that would distinguish two failures no longer exist
         values = {"code": failed.exit_code, "detail": failed.message or "its log is empty"}
-        await self._events.record(told, EventReason.RUN_FAILED, values)
+        await self._events.record(resource, EventReason.RUN_FAILED, values)
 
 
 def _invalid(detail: str) -> Claim:
@@ -413,7 +413,7 @@ def _was_caught_up(body: Object) -> bool:
     )
 
 
-def _has_told_failure(body: Object) -> bool:
+def _has_reported_failure(body: Object) -> bool:
     reported = (body.get("status") or {}).get("conditions") or ()
     ready = (PipelineConditionType.READY.value, "False", Reason.RUN_FAILED.value)
     return any((one["type"], one["status"], one["reason"]) == ready for one in reported)

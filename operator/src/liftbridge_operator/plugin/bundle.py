@@ -78,7 +78,7 @@ class Bundle:
     """A bundle in progress.
 
     Attributes:
-        tell: Reports each piece to the user.
+        report: Reports each piece to the user.
         refused: Items that could not be read, each with the cause.
         left_out: Items beyond the limit of size or time.
     """
@@ -86,7 +86,7 @@ class Bundle:
     access: Access
     archive: Archive
     bounds: Bounds
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     redactor: Redactor = field(default_factory=Redactor)
     refused: list[dict[str, str]] = field(default_factory=list)
     left_out: list[dict[str, str]] = field(default_factory=list)
@@ -98,14 +98,14 @@ class Bundle:
     def add_bytes(self, name: str, content: bytes, *, is_cut: bool = False) -> None:
         """Add a file as it is."""
         if self.archive.add(name, content, is_cut=is_cut):
-            self.tell(f"{name}: {_size(len(content))}" + (", its end" if is_cut else ""))
+            self.report(f"{name}: {_size(len(content))}" + (", its end" if is_cut else ""))
         else:
             self.leave_out(name, f"the bundle is full ({_size(self.bounds.size_bytes)})")
 
     def leave_out(self, what: str, why: str) -> None:
         """Note an item that the bundle lacks."""
         self.left_out.append({"what": what, "why": why})
-        self.tell(f"{what}: left out, {why}")
+        self.report(f"{what}: left out, {why}")
 
     async def ask(self, what: str, call: Awaitable[Any]) -> Any:
         """Await an answer; None if there is none, which is noted."""
@@ -119,7 +119,7 @@ class Bundle:
             else:
                 why = self.redactor.text(" ".join(error.message.split()))
             self.refused.append({"what": what, "why": why})
-            self.tell(f"{what}: {why}")
+            self.report(f"{what}: {why}")
             return None
 
 
@@ -143,11 +143,11 @@ async def _gather(bundle: Bundle, resource: Object, operator_namespace: str, now
     access, namespace, name = bundle.access, namespace_of(resource), name_of(resource)
     bundle.add("cluster.json", resource)
     streams = await bundle.ask("streams", lookup.streams(access, resource))
-    for file, said in (
+    for file, answer in (
         ("status.txt", describe.status(resource, streams, now_ms)),
         ("plan.txt", describe.plan(resource)),
     ):
-        bundle.add_bytes(file, (bundle.redactor.text(said.text) + "\n").encode())
+        bundle.add_bytes(file, (bundle.redactor.text(answer.text) + "\n").encode())
     if streams:
         _add_list(bundle, "streams", streams)
     own = await bundle.ask("stateful set", access.get(SETS, namespace, names.brokers(name)))
@@ -335,7 +335,7 @@ async def write_bundle(
     bounds: Bounds,
     operator_namespace: str,
     now_ms: int,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> tuple[Path, int, dict[str, Any]]:
     """Gather a bundle into a file.
 
@@ -355,7 +355,7 @@ async def write_bundle(
     )
     is_whole = False
     try:
-        bundle = Bundle(access, archive, bounds, tell)
+        bundle = Bundle(access, archive, bounds, report)
         await gather(bundle, resource, operator_namespace, now_ms)
         manifest = manifest_of(bundle, resource, now_ms)
         size = archive.finish(manifest)

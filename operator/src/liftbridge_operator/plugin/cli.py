@@ -141,10 +141,12 @@ def _where(ctx: click.Context, given: dict[str, Any]) -> Where:
 
 async def _answer(work: Work, reach_: Reach, where: Where, given: dict[str, Any]) -> Answer:
     async with reach_(where) as reached:
-        return await work(Session(reached.access, reached.namespace, _tell, _confirm), given)
+        return await work(
+            Session(reached.access, reached.namespace, _print_notice, _confirm), given
+        )
 
 
-def _tell(line: str) -> None:
+def _print_notice(line: str) -> None:
     click.echo(line, err=True)
 
 

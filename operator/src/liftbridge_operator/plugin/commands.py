@@ -55,7 +55,7 @@ async def approve(session: Session, name: str, shown: str, *, is_sure: bool) -> 
     if not made.get("needsApproval") and all(risk.get("accepted") for risk in risks):
         return _approved(resource, meant, "needs no approval: it starts automatically")
     if not shown:
-        session.tell(describe.plan(resource).text)
+        session.report(describe.plan(resource).text)
         if not is_sure and not session.confirm(f"Approve plan {meant}?"):
             raise PluginError(NOTHING_DONE)
     after = await annotate.write(session.access, resource, annotate.approval(meant))
@@ -223,7 +223,7 @@ async def support_bundle(
         bounds=bounds,
         operator_namespace=operator_namespace,
         now_ms=session.now_ms(),
-        tell=session.tell,
+        report=session.report,
     )
     lacks = len(manifest["refused"]) + len(manifest["leftOut"])
     missing = f"; {counted(lacks, 'item')} missing, see its manifest.json" if lacks else ""

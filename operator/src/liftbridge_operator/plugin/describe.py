@@ -284,19 +284,19 @@ def _streams(streams: Sequence[Json] | None, now_ms: int) -> list[str]:
     )
     rows = []
     for one in ordered[:STREAMS_SHOWN_MAX]:
-        told = _stream_document(one)
+        row = _stream_document(one)
         created = (one.get("metadata") or {}).get("creationTimestamp")
         rows.append(
             (
-                f"{told['namespace']}/{told['name']}",
-                told["stream"],
-                told["ready"],
-                told["reason"],
-                str(told["partitions"]),
-                str(told["replicas"]),
-                str(told["underReplicated"]),
+                f"{row['namespace']}/{row['name']}",
+                row["stream"],
+                row["ready"],
+                row["reason"],
+                str(row["partitions"]),
+                str(row["replicas"]),
+                str(row["underReplicated"]),
                 age(created, now_ms),
-                "" if told["ready"] == "True" else told["message"],
+                "" if row["ready"] == "True" else row["message"],
             )
         )
     heading = (

@@ -30,7 +30,7 @@ class Session:
     Attributes:
         access: Access to the API server.
         namespace: Selected namespace.
-        tell: Reports progress to the user, line by line; never part of the result.
+        report: Reports progress to the user, line by line; never part of the result.
         confirm: Asks the user; raises if there is no terminal.
         now_ms: Clock, in Unix milliseconds.
         sleep: Waits between two polls.
@@ -38,7 +38,7 @@ class Session:
 
     access: Access
     namespace: str
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     confirm: Callable[[str], bool]
     now_ms: Callable[[], int] = wall_ms
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -76,7 +76,7 @@ async def until(
         if session.now_ms() >= end_ms:
             raise PluginError(_late(found, text, seconds), ExitCode.TIMED_OUT)
         if text != reported:
-            session.tell(f"{place_of(resource)}: {text}")
+            session.report(f"{place_of(resource)}: {text}")
             reported = text
         await session.sleep(POLL_S)
 

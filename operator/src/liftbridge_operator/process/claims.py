@@ -242,15 +242,15 @@ class NamespaceClaims:
         """Wait until this release holds the claim, and all other releases have seen it."""
         lease.marks = {"labels": {RELEASE: HERE}}
         while not await lease.take():
-            self._tell(namespace, lease.holder)
+            self._report_holder(namespace, lease.holder)
             await lease.pause()
-        self._tell(namespace, "")
+        self._report_holder(namespace, "")
         if not lease.has_annotation(SETTLED):
             await self._clock.sleep(SETTLE_S)
             lease.marks = {**lease.marks, "annotations": {SETTLED: "true"}}
             await lease.renew()
 
-    def _tell(self, namespace: str, holder: str) -> None:
+    def _report_holder(self, namespace: str, holder: str) -> None:
         if holder and self.left.get(namespace) != holder:
             log.error("release_conflict", namespace=namespace, rival=holder, remedy=REMEDY)
         elif not holder and namespace in self.left:
@@ -367,7 +367,7 @@ class AllClaims:
         rivals = sorted(
             place for place in self._living() if place[1] != CLAIM and place != self._own
         )
-        self._tell_rival("/".join(rivals[0]) if rivals else "")
+        self._report_rival("/".join(rivals[0]) if rivals else "")
         if has_lease and not rivals:
             self._looked_s = asked_s
             await self._leave(asked_s, found)
@@ -451,7 +451,7 @@ class AllClaims:
             return False
         return True
 
-    def _tell_rival(self, rival: str) -> None:
+    def _report_rival(self, rival: str) -> None:
         if rival and rival != self.rival:
             log.error("release_conflict", rival=rival, remedy=REMEDY)
         elif self.rival and not rival:

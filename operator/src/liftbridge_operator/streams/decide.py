@@ -77,17 +77,17 @@ def decide_stream(resource: Resource, seen: Seen) -> Decision:
     action, before = decision.action, refusal_of(decision, seen)
     if before is None:
         return decision
-    said = dict(decision.claims)
+    claims = dict(decision.claims)
     if isinstance(action, Create | Alter | SetReadonly):
-        said[Type.READY] = _invalid(before.detail)
+        claims[Type.READY] = _invalid(before.detail)
         if seen.stream is not None:
-            said[Type.SYNCED] = Claim(Reason.REJECTED, {"detail": before.detail})
+            claims[Type.SYNCED] = Claim(Reason.REJECTED, {"detail": before.detail})
     else:
         values = {"stream": resource.stream_name, "detail": before.detail}
-        said[Type.READY] = Claim(Reason.REFUSED, values)
+        claims[Type.READY] = Claim(Reason.REFUSED, values)
     return replace(
         decision,
-        claims=said,
+        claims=claims,
         action=action if before.is_due else None,
         requeue_seconds=REFUSED_SECONDS,
     )
@@ -105,10 +105,10 @@ def _decided(resource: Resource, seen: Seen) -> Decision:
     """Decide without regard to earlier refusals."""
     spec = resource.spec
     if spec is None:
-        return Decision(_said(resource, seen, _invalid(resource.unread)))
+        return Decision(_claims(resource, seen, _invalid(resource.unread)))
     against = _of_cluster(resource, seen)
     if against is not None:
-        return Decision(_said(resource, seen, against))
+        return Decision(_claims(resource, seen, against))
     if spec.management_policy is ManagementPolicy.OBSERVE:
         return _observe(resource, spec, seen)
     if _is_let_go(resource, spec, seen):
@@ -119,7 +119,7 @@ def _decided(resource: Resource, seen: Seen) -> Decision:
 def _bring_about(resource: Resource, spec: StreamSpec, seen: Seen) -> Decision:
     """Create, adopt or maintain the stream of the resource."""
     if needs_finalizer(spec, seen) and not resource.has_finalizer:
-        return Decision(_said(resource, seen, _pending(resource, seen)), AddFinalizer())
+        return Decision(_claims(resource, seen, _pending(resource, seen)), AddFinalizer())
     if seen.older:
         return _stand_back(resource, seen, seen.older)
     if seen.stream is None:
@@ -170,8 +170,8 @@ def _pending(resource: Resource, seen: Seen) -> Claim:
 def _stand_back(resource: Resource, seen: Seen, owner: str) -> Decision:
     """Report a conflict: another resource or program has the stream."""
     values = {"stream": resource.stream_name, "owner": owner}
-    said = _said(resource, seen, Claim(Reason.CONFLICT, values))
-    return Decision(said, event=(EventReason.CONFLICT, values), requeue_seconds=CONFLICT_SECONDS)
+    claims = _claims(resource, seen, Claim(Reason.CONFLICT, values))
+    return Decision(claims, event=(EventReason.CONFLICT, values), requeue_seconds=CONFLICT_SECONDS)
 
 
 # -- observe, release ---------------------------------------------------------------------------
@@ -181,13 +181,13 @@ def _observe(resource: Resource, spec: StreamSpec, seen: Seen) -> Decision:
     """Observe a stream without managing it; remove the mark left from managing it before."""
     values = {"stream": resource.stream_name}
     if seen.stream is None:
-        return Decision(_said(resource, seen, Claim(Reason.NOT_FOUND, values)))
-    said = _said(resource, seen, Claim(Reason.OBSERVED, values))
+        return Decision(_claims(resource, seen, Claim(Reason.NOT_FOUND, values)))
+    claims = _claims(resource, seen, Claim(Reason.OBSERVED, values))
     fields = (*_fixed(spec, seen.stream), *_differing(spec, seen.stream))
     if fields:
-        said[Type.SYNCED] = Claim(Reason.DRIFTED, {"fields": ", ".join(fields)})
+        claims[Type.SYNCED] = Claim(Reason.DRIFTED, {"fields": ", ".join(fields)})
     is_mine = seen.stream.owner == mark_of(resource.namespace, resource.name, resource.uid)
-    return Decision(said, Forget(seen.stream.stream_id) if is_mine else None)
+    return Decision(claims, Forget(seen.stream.stream_id) if is_mine else None)
 
 
 def _is_let_go(resource: Resource, spec: StreamSpec, seen: Seen) -> bool:
@@ -202,13 +202,13 @@ def _is_let_go(resource: Resource, spec: StreamSpec, seen: Seen) -> bool:
 
 def _let_go(resource: Resource, seen: Seen) -> Decision:
     """Delete the confirmed stream; it is not recreated while the confirmation is set."""
-    said = _said(resource, seen, Claim(Reason.DELETING, {"stream": resource.stream_name}))
+    claims = _claims(resource, seen, Claim(Reason.DELETING, {"stream": resource.stream_name}))
     stream = seen.stream
     if stream is None or str(stream.stream_id) != resource.confirmed:
-        return Decision(said)
+        return Decision(claims)
     if stream.owner != mark_of(resource.namespace, resource.name, resource.uid):
-        return Decision(said)
-    return Decision(said, Delete(stream.stream_id))
+        return Decision(claims)
+    return Decision(claims, Delete(stream.stream_id))
 
 
 # -- create, adopt, keep ------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def _create(resource: Resource, spec: StreamSpec, seen: Seen) -> Decision:
         settings_.settings_of(spec.config, spec.replication_factor),
         is_again=resource.creation_id != "",
     )
-    return Decision(_said(resource, seen, _pending(resource, seen)), action)
+    return Decision(_claims(resource, seen, _pending(resource, seen)), action)
 
 
 def _manage(resource: Resource, spec: StreamSpec, seen: Seen, stream: ObservedStream) -> Decision:
@@ -244,13 +244,13 @@ def _manage(resource: Resource, spec: StreamSpec, seen: Seen, stream: ObservedSt
             return against
     if fixed:
         values = {"stream": stream.name, "fields": ", ".join(fixed)}
-        said = _said(resource, seen, Claim(Reason.DRIFTED, values))
-        said[Type.SYNCED] = Claim(Reason.DRIFTED, {"fields": values["fields"]})
-        return Decision(said)
+        claims = _claims(resource, seen, Claim(Reason.DRIFTED, values))
+        claims[Type.SYNCED] = Claim(Reason.DRIFTED, {"fields": values["fields"]})
+        return Decision(claims)
     if stream.owner != mine:
-        said = _said(resource, seen, _pending(resource, seen))
+        claims = _claims(resource, seen, _pending(resource, seen))
         is_adopted = not _is_own(resource, stream)
-        return Decision(said, Mark(stream.stream_id, stream.owner, is_adopted=is_adopted))
+        return Decision(claims, Mark(stream.stream_id, stream.owner, is_adopted=is_adopted))
     return _keep(resource, spec, seen, stream)
 
 
@@ -299,17 +299,19 @@ def _keep(resource: Resource, spec: StreamSpec, seen: Seen, stream: ObservedStre
     elif fields:
         action = SetReadonly(spec.readonly, is_drift)
     if action is None:
-        said = _said(resource, seen, Claim(Reason.RECONCILED, {"stream": stream.name}))
+        claims = _claims(resource, seen, Claim(Reason.RECONCILED, {"stream": stream.name}))
         left = [
             one for one in _asked_before(resource, stream) if one not in settings_.asked_of(spec)
         ]
         if left:
-            said[Type.SYNCED] = Claim(Reason.SETTINGS_KEPT, {"fields": ", ".join(left)})
-        return Decision(said)
+            claims[Type.SYNCED] = Claim(Reason.SETTINGS_KEPT, {"fields": ", ".join(left)})
+        return Decision(claims)
     names_ = ", ".join(fields)
-    said = _said(resource, seen, Claim(Reason.ALTERING, {"stream": stream.name, "fields": names_}))
-    said[Type.SYNCED] = Claim(Reason.ALTERING, {"fields": names_})
-    return Decision(said, action)
+    claims = _claims(
+        resource, seen, Claim(Reason.ALTERING, {"stream": stream.name, "fields": names_})
+    )
+    claims[Type.SYNCED] = Claim(Reason.ALTERING, {"fields": names_})
+    return Decision(claims, action)
 
 
 def _asked_before(resource: Resource, stream: ObservedStream) -> tuple[str, ...]:
@@ -354,7 +356,7 @@ def _differing(spec: StreamSpec, stream: ObservedStream) -> tuple[str, ...]:
 # -- conditions ---------------------------------------------------------------------------------
 
 
-def _said(resource: Resource, seen: Seen, ready: Claim) -> dict[StreamConditionType, Claim]:
+def _claims(resource: Resource, seen: Seen, ready: Claim) -> dict[StreamConditionType, Claim]:
     """Return all conditions, with `Synced` and `Healthy` as far as they are known."""
     if ready.reason is Reason.CLUSTER_UNREACHABLE:
         return {Type.READY: ready, Type.SYNCED: ready, Type.HEALTHY: ready}

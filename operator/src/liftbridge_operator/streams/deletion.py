@@ -55,17 +55,17 @@ def decide_deletion(resource: Resource, seen: Seen) -> Decision:
 
 def _decided(resource: Resource, seen: Seen) -> Decision:
     """Decide without regard to earlier refusals."""
-    said = _said(resource, seen)
+    claims = _claims(resource, seen)
     if not resource.has_finalizer:
-        return Decision(said)
+        return Decision(claims)
     mine = mark_of(resource.namespace, resource.name, resource.uid)
     stream = seen.stream if seen.stream is not None and seen.stream.owner == mine else None
     mark = stream.stream_id if stream is not None else 0
     if _keeps_stream(resource, seen) or seen.is_ending is True:
         forgotten = (EventReason.STREAM_FORGOTTEN, {"stream": resource.stream_name})
-        return Decision(said, RemoveFinalizer(mark), event=forgotten if mark else None)
+        return Decision(claims, RemoveFinalizer(mark), event=forgotten if mark else None)
     if seen.is_ending is UNKNOWN:
-        return Decision(said, ask=Ask.NAMESPACE)
+        return Decision(claims, ask=Ask.NAMESPACE)
     if not seen.cluster.is_heard:
         values = {"cluster": seen.cluster.name, "keep": _to_keep(resource)}
         claim = Claim(Reason.CLUSTER_UNREACHABLE, values)
@@ -75,15 +75,15 @@ def _decided(resource: Resource, seen: Seen) -> Decision:
 
 def _delete(resource: Resource, seen: Seen, stream: ObservedStream | None) -> Decision:
     """Delete the stream when it is empty, or when a user confirmed the deletion."""
-    said = _said(resource, seen)
+    claims = _claims(resource, seen)
     if stream is None:
-        return Decision(said, RemoveFinalizer())
+        return Decision(claims, RemoveFinalizer())
     if seen.cluster.state is ClusterState.PAUSED:
-        return Decision(said, requeue_seconds=BLOCKED_SECONDS)
+        return Decision(claims, requeue_seconds=BLOCKED_SECONDS)
     if resource.confirmed == str(stream.stream_id) or seen.messages == 0:
-        return Decision(said, Delete(stream.stream_id))
+        return Decision(claims, Delete(stream.stream_id))
     if seen.messages is UNKNOWN:
-        return Decision(said, ask=Ask.MESSAGES)
+        return Decision(claims, ask=Ask.MESSAGES)
     confirm = _to_confirm(resource, stream.stream_id)
     values: dict[str, object] = {
         "stream": stream.name,
@@ -126,16 +126,16 @@ def _keeps_stream(resource: Resource, seen: Seen) -> bool:
 
 
 def _blocked(resource: Resource, seen: Seen, claim: Claim, detail: str) -> Decision:
-    said = {**_said(resource, seen), Type.DELETION_BLOCKED: claim}
+    claims = {**_claims(resource, seen), Type.DELETION_BLOCKED: claim}
     values = {"stream": resource.stream_name, "detail": detail}
     return Decision(
-        said,
+        claims,
         event=(EventReason.DELETION_BLOCKED, values),
         requeue_seconds=BLOCKED_SECONDS,
     )
 
 
-def _said(resource: Resource, seen: Seen) -> dict[StreamConditionType, Claim]:
+def _claims(resource: Resource, seen: Seen) -> dict[StreamConditionType, Claim]:
     ready = Claim(Reason.DELETING, {"stream": resource.stream_name})
     unknown = unknown_of(resource, seen)
     if unknown is not None:

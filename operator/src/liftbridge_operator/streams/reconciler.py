@@ -52,7 +52,7 @@ from liftbridge_operator.streams.port import (
     StreamEvents,
 )
 from liftbridge_operator.streams.resources import resource_of
-from liftbridge_operator.streams.status import WAIT_TOLD_MS, is_same, status_of
+from liftbridge_operator.streams.status import WAIT_REPORTED_MS, is_same, status_of
 
 SILENT_SECONDS: Final = 5.0
 CHANGED_SECONDS: Final = 1.0
@@ -114,7 +114,7 @@ class StreamReconciler:
             # A stream that another client created since the last poll would count as created here.
             self._feed.hasten(cluster)
             return RequeueAfter(CHANGED_SECONDS)
-        body = await self._say(key, body, resource, decision, seen.stream)
+        body = await self._write_status(key, body, resource, decision, seen.stream)
         if decision.event is not None and _is_new(resource, decision):
             await self._events.record(body, *decision.event)
         if decision.action is None:
@@ -218,7 +218,7 @@ class StreamReconciler:
 
     # -- report -------------------------------------------------------------------------------
 
-    async def _say(
+    async def _write_status(
         self,
         key: Key,
         body: Object,
@@ -231,7 +231,7 @@ class StreamReconciler:
         status = status_of(
             resource,
             decision,
-            stream if stream is not None and _is_told(resource, stream) else None,
+            stream if stream is not None and _is_reported(resource, stream) else None,
             before=before,
             now_ms=wall_ms(self._clock),
         )
@@ -256,7 +256,7 @@ class StreamReconciler:
             return RequeueAfter(decision.requeue_seconds)
         ready = resource.conditions.get(StreamConditionType.READY)
         if ready is None or ready.status != "True":
-            return RequeueAfter(WAIT_TOLD_MS / 1_000 + 1)
+            return RequeueAfter(WAIT_REPORTED_MS / 1_000 + 1)
         return None
 
     # -- act ----------------------------------------------------------------------------------
@@ -287,8 +287,8 @@ class StreamReconciler:
             due = self._clock.now() + REFUSED_SECONDS
             self._refused[key] = (change_of(action), str(error), due)
             refused = replace(seen, refused=Refused(change_of(action), str(error), is_due=False))
-            said = await self._decide(resource_of(body), refused, cluster)
-            await self._say(key, body, resource, said, seen.stream)
+            decision = await self._decide(resource_of(body), refused, cluster)
+            await self._write_status(key, body, resource, decision, seen.stream)
             return RequeueAfter(REFUSED_SECONDS)
         except ChangedError:
             self._feed.hasten(cluster)
@@ -370,7 +370,7 @@ def _is_about(other: Resource, resource: Resource) -> bool:
     return refs[0] == refs[1] and other.stream_name == resource.stream_name
 
 
-def _is_told(resource: Resource, stream: ObservedStream) -> bool:
+def _is_reported(resource: Resource, stream: ObservedStream) -> bool:
     """Return whether the status reports a stream: the resource's own, or an observed one."""
     mine = mark_of(resource.namespace, resource.name, resource.uid)
     is_watched = (

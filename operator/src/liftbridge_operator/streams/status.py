@@ -20,7 +20,7 @@ from liftbridge_operator.streams.decide import Decision
 from liftbridge_operator.streams.observation import ObservedStream, PresentCondition, Resource
 from liftbridge_operator.streams.settings import asked_of, settings_of
 
-WAIT_TOLD_MS: Final = 30_000
+WAIT_REPORTED_MS: Final = 30_000
 """Time after which a wait is reported."""
 
 _WAITS: Final = {
@@ -73,7 +73,9 @@ def status_of(
         status["lastSyncTime"] = before["lastSyncTime"]
     if stream is not None:
         status.update(_of_stream(resource, stream))
-    waits = [wait for told in conditions if (wait := _wait(told, resource, now_ms)) is not None]
+    waits = [
+        wait for condition in conditions if (wait := _wait(condition, resource, now_ms)) is not None
+    ]
     if waits:
         status["waits"] = waits
     status["conditions"] = conditions
@@ -105,19 +107,18 @@ def _reason(kind: StreamConditionType, reason: Reason) -> ReasonSpec:
     return load_catalogue().condition(STREAM_KIND, kind).reasons[reason]
 
 
-def _wait(told: Mapping[str, Any], resource: Resource, now_ms: int) -> dict[str, Any] | None:
-    """Return the wait that a condition causes, once it has lasted `WAIT_TOLD_MS`."""
-    what = _WAITS.get((StreamConditionType(told["type"]), Reason(told["reason"])))
-    if what is None or now_ms - moment_ms(told["lastTransitionTime"]) < WAIT_TOLD_MS:
+def _wait(condition: Mapping[str, Any], resource: Resource, now_ms: int) -> dict[str, Any] | None:
+    """Return the wait that a condition causes, once it has lasted `WAIT_REPORTED_MS`."""
+    place = StreamConditionType(condition["type"]), Reason(condition["reason"])
+    what = _WAITS.get(place)
+    if what is None or now_ms - moment_ms(condition["lastTransitionTime"]) < WAIT_REPORTED_MS:
         return None
     return {
         "what": what.value,
         "object": f"stream {resource.stream_name}",
-        "since": told["lastTransitionTime"],
-        "endsWhen": _reason(StreamConditionType(told["type"]), Reason(told["reason"])).runbook[
-            :256
-        ],
-        "runbook": f"docs/reference/kubernetes/conditions.md, {told['type']}, {told['reason']}",
+        "since": condition["lastTransitionTime"],
+        "endsWhen": _reason(*place).runbook[:256],
+        "runbook": f"docs/reference/kubernetes/conditions.md, {', '.join(place)}",
     }
 
 

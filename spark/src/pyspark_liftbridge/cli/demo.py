@@ -88,7 +88,7 @@ class SparkDemo:
         self._is_slow = True
         self._published = 0
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Report that a step is done."""
         self._console.print(f"[green]✓[/green] {text}", highlight=False)
 
@@ -129,7 +129,7 @@ class SparkDemo:
                 archived = await self._archive(publishing)
                 await broker.start()
                 await self._until(lb, lambda one: set(one.isr) == set(one.replicas), "in sync")
-                self.tell(f"{broker.name} restarted with its data and is in sync again")
+                self.report(f"{broker.name} restarted with its data and is in sync again")
         except* typer.Exit as group:
             raise group.exceptions[0] from None  # its error was reported
         return archived
@@ -165,7 +165,7 @@ class SparkDemo:
             )
         try:
             archived = await self._until_archived(job)
-            self.tell(
+            self.report(
                 f"`liftbridge spark archive` has archived {archived:,} lines while "
                 "publishing continues"
             )
@@ -207,7 +207,7 @@ class SparkDemo:
         await self._until(
             lb, lambda one: one.leader not in ("", broker.name), "led by another broker"
         )
-        self.tell("the other brokers lead all partitions, and publishing continues")
+        self.report("the other brokers lead all partitions, and publishing continues")
         return broker
 
     async def _until(self, lb: Client, holds: Callable[[PartitionInfo], bool], what: str) -> None:
@@ -248,7 +248,7 @@ class SparkDemo:
             is_last = publishing.done()
             await in_thread(lambda: archive_once(job, runner))
         count = await asyncio.to_thread(archived_count, self._root)
-        self.tell(f"another run archived the other {count - before:,} lines, {count:,} in all")
+        self.report(f"another run archived the other {count - before:,} lines, {count:,} in all")
         return count
 
     async def _replay(self, lb: Client) -> int:
@@ -265,7 +265,7 @@ class SparkDemo:
         job = Job(f"{folder_of(STREAM)}/", COPY, access, Selection(), keeps_offsets=True)
         rows = await in_thread(lambda: replay(job, runner_of("replay", MASTER, QUIET)))
         count = sum(row.written for row in rows)
-        self.tell(f"replayed {count:,} lines into the stream {COPY}, at their offsets")
+        self.report(f"replayed {count:,} lines into the stream {COPY}, at their offsets")
         return count
 
     async def _compare(self) -> tuple[int, int]:
@@ -281,7 +281,9 @@ class SparkDemo:
                 f"{difference.holder} {difference.text}"
             )
         if not result.differences:
-            self.tell(f"audit: {result.records:,} records of {', '.join(result.holders)} are equal")
+            self.report(
+                f"audit: {result.records:,} records of {', '.join(result.holders)} are equal"
+            )
         return result.records, len(result.differences)
 
 
@@ -331,8 +333,8 @@ async def demo(
         # Spark forks its process, which must happen before a client is open.
         await in_thread(lambda: runner_of("archive", MASTER, QUIET))
         await cluster.start()
-        show.tell(f"Spark and a cluster of {BROKERS} brokers are running")
-        show.tell(f"{len(text):,} lines from the library of Python {sys.version.split()[0]}")
+        show.report(f"Spark and a cluster of {BROKERS} brokers are running")
+        show.report(f"{len(text):,} lines from the library of Python {sys.version.split()[0]}")
         run.profile = run.profile._replace(servers=cluster.addresses)
         async with run.client(retry_time=timedelta(seconds=PATIENCE_SECONDS)) as lb:
             row = await show.run(lb)
@@ -344,7 +346,9 @@ async def demo(
     run.emit(row)
     run.exit_code = exits.OK if row.is_ok else exits.REFUSED
     if row.is_ok:
-        show.tell("every line is archived once, and the replayed stream is identical to the first")
+        show.report(
+            "every line is archived once, and the replayed stream is identical to the first"
+        )
     else:
         console.print("[red]✗[/red] this is a bug: the copies differ")
 

@@ -151,8 +151,8 @@ async def replay(
             )
         return
     runner = runner_of("replay", master, conf, remote)
-    with reported_errors(), _progress("offsets replayed") as tell:
-        rows = replay_of(job, runner, tell)
+    with reported_errors(), _progress("offsets replayed") as report:
+        rows = replay_of(job, runner, report)
         count = set_cursors(job, rows) if cursors else 0
     if cursors:
         say(f"liftbridge: {count} cursor positions restored")
@@ -192,8 +192,8 @@ async def audit(
 
     access = Access(source_options(run.profile), archive, store_options(store))
     runner = runner_of("audit", master, conf, remote)
-    with reported_errors(), _progress("ranges compared") as tell:
-        result = audited(Job(stream, access, other), runner, tell)
+    with reported_errors(), _progress("ranges compared") as report:
+        result = audited(Job(stream, access, other), runner, report)
     for row in result.differences:
         run.emit(DifferenceRow(row.partition, row.start, row.end, row.holder, row.text))
     gone = f"; compaction explains {result.superseded:,} more" if result.superseded else ""

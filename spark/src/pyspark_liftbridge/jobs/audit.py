@@ -263,13 +263,13 @@ _GONE: Final = "the record was removed before its columns could be compared"
 _COMPARED: Final = ("timestamp_ns", "key", "value", "subject", "reply_subject", "headers")
 
 
-def audit(job: Job, run: Runner, tell: Progress = silent) -> Audited:
+def audit(job: Job, run: Runner, report: Progress = silent) -> Audited:
     """Compare the records that are committed when the run begins.
 
     Args:
         job: Copies to compare.
         run: Runs each task, as `do` does.
-        tell: Receives progress.
+        report: Receives progress.
 
     Raises:
         OptionError: The stream, the other stream or the archive does not exist, or there is nothing
@@ -291,9 +291,9 @@ def audit(job: Job, run: Runner, tell: Progress = silent) -> Audited:
         )
     results: list[RangeResult] = []
     for at in range(0, len(works), WAVE):
-        tell(at, len(works))
+        report(at, len(works))
         results += map(_result, run(works[at : at + WAVE]))
-    tell(len(works), len(works))
+    report(len(works), len(works))
     rows = [*held.differences, *(row for result in results for row in result.differences)]
     return Audited(
         tuple(sorted(rows)),

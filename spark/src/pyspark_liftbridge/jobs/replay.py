@@ -338,13 +338,13 @@ def _is_older(bounds: PartitionBounds, by_key: str) -> bool:
     )
 
 
-def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
+def replay(job: Job, run: Runner, progress: Progress = silent) -> list[Replayed]:
     """Replay the records that are archived when the run begins.
 
     Args:
         job: The job.
         run: Runs each task, as `do` does.
-        tell: Receives the offsets written to the target in this run, and their total.
+        progress: Receives the offsets written to the target in this run, and their total.
 
     Raises:
         RefusedError: The target's records are not a prefix of the replay, times to restore
@@ -358,7 +358,7 @@ def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
         for text in refusals:
             if text:
                 raise RefusedError(text)
-    with _reports(job, parts, tell):
+    with _reports(job, parts, progress):
         results = [json.loads(text) for text in run(_works(job, parts, only_checks=False))]
     return [
         Replayed(part.partition, part.start, part.end, part.target_end, written, known)
@@ -399,9 +399,9 @@ def _publisher(job: Job, part: Part) -> str:
 
 
 @contextmanager
-def _reports(job: Job, parts: Sequence[Part], tell: Progress) -> Iterator[None]:
+def _reports(job: Job, parts: Sequence[Part], progress: Progress) -> Iterator[None]:
     """Report the target's progress periodically while a block runs."""
-    if tell is silent:
+    if progress is silent:
         yield
         return
     all_ = sum(_expected(job, part) for part in parts)
@@ -412,7 +412,9 @@ def _reports(job: Job, parts: Sequence[Part], tell: Progress) -> Iterator[None]:
         while not is_over.wait(PROGRESS_SECONDS):
             with suppress(LiftbridgeError):
                 ends = {bound.partition: bound.high_watermark for bound in stream.bounds()}
-                tell(sum(max(0, ends[part.partition] - part.target_end) for part in parts), all_)
+                progress(
+                    sum(max(0, ends[part.partition] - part.target_end) for part in parts), all_
+                )
 
     thread = Thread(target=report, name="replay-progress", daemon=True)
     thread.start()

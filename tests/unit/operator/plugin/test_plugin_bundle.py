@@ -117,7 +117,7 @@ async def bundled(kube, tmp_path, *, operator_namespace="", **bounds):
         bounds=bundle.Bounds(**bounds),
         operator_namespace=operator_namespace,
         now_ms=NOW,
-        tell=told.append,
+        report=told.append,
     )
     return Made(path, size, manifest, told)
 

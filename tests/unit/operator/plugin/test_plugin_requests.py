@@ -21,7 +21,7 @@ class Person:
         self.session = Session(
             kube,
             namespace,
-            tell=self.told.append,
+            report=self.told.append,
             confirm=lambda question: self.asked.append(question) or consents,
             now_ms=lambda: 1_800_000_000_000 + self.passed_ms,
             sleep=self.sleep,
@@ -180,7 +180,7 @@ async def test_plan_that_changes_while_it_is_looked_at_is_not_approved():
         kube.edit(CLUSTERS, "shop", ORDERS, change)
         return bool(question)
 
-    session = Session(kube, "shop", tell=person.told.append, confirm=consent)
+    session = Session(kube, "shop", report=person.told.append, confirm=consent)
     with pytest.raises(PluginError, match="now def456, not abc123"):
         await commands.approve(session, ORDERS, "", is_sure=False)
     assert annotations(kube) == {}
@@ -278,7 +278,7 @@ async def test_resource_that_was_created_again_is_another_one():
             kube.put(cluster())
             return await kube.patch(*place, **options)
 
-    session = Session(Recreated(), "shop", tell=person.told.append, confirm=bool)
+    session = Session(Recreated(), "shop", report=person.told.append, confirm=bool)
     with pytest.raises(PluginError, match="recreated"):
         await commands.restart(session, ORDERS, [], is_sure=True, wait_s=0)
     assert first["metadata"]["uid"] != kube.all_of(CLUSTERS)[0]["metadata"]["uid"]

@@ -22,7 +22,7 @@ from liftbridge_operator.streams.feed import (
     INTERVAL_SECONDS,
 )
 from liftbridge_operator.streams.marks import FINALIZER, mark_of
-from liftbridge_operator.streams.status import WAIT_TOLD_MS
+from liftbridge_operator.streams.status import WAIT_REPORTED_MS
 from liftbridge_testkit.kube.fields import copied
 from liftbridge_testkit.resources.changes import changes, is_admitted
 from liftbridge_testkit.resources.schema import defaulted
@@ -243,7 +243,7 @@ async def test_wait_is_told_as_soon_though_the_clock_was_set_back(days):
         assert "waits" not in (await world.body())["status"]
         world.clock.set_back = timedelta(days=days)
         world.asked.request(Key(STREAMS, "shop", "orders"))
-        await world.settle(WAIT_TOLD_MS / 1_000 + 30)
+        await world.settle(WAIT_REPORTED_MS / 1_000 + 30)
         (wait,) = (await world.body())["status"]["waits"]
         assert wait["what"] == "Conflict"
 

@@ -93,7 +93,7 @@ class Recoverable(NamedTuple):
 class Found(NamedTuple):
     """Content of a directory, and the snapshot from which the new group starts."""
 
-    told: Recoverable
+    report: Recoverable
     snapshot: Snapshot
 
 
@@ -124,7 +124,7 @@ def recover_lines(root: Path, *, snapshot: Path | None, is_applied: bool, output
             finish(files)
             return [f"Done: the interrupted recovery of {root} is complete."]
         found = find(files, snapshot)
-        commit_index = MetadataIndex(found.told.commit_index)
+        commit_index = MetadataIndex(found.report.commit_index)
         note_known_index(files, read_known_index(files, commit_index))
         path = apply(files, found.snapshot)
         return _lines(found, root, snapshot, output, path=str(root / path))
@@ -200,7 +200,7 @@ def _moved(state: ClusterState, index: int, term: int, members: Configuration) -
     return snapshot_of(index, term, members, encode_state(state))
 
 
-def _given(told: Recoverable, path: Path) -> Found:
+def _given(report: Recoverable, path: Path) -> Found:
     """Read the snapshot that another broker recovered, of the same cluster and not older.
 
     Raises:
@@ -224,10 +224,10 @@ def _given(told: Recoverable, path: Path) -> Found:
             f"Invalid snapshot, {path} is not a snapshot, or is damaged or renamed"
         )
     state = decode_state(found.state)
-    if state.cluster_id != told.cluster_id:
+    if state.cluster_id != report.cluster_id:
         raise InvalidRequestError(
             f"Invalid snapshot, it belongs to cluster {state.cluster_id}, this directory to "
-            f"{told.cluster_id}"
+            f"{report.cluster_id}"
         )
     if len(found.meta.configuration.voters) != 1 or index <= INDEX_GAP:
         # With a snapshot of the old group, a member would vote again in terms that it has seen.
@@ -236,15 +236,15 @@ def _given(told: Recoverable, path: Path) -> Found:
             "group; use the file that the recovery of the first broker named"
         )
     source = found.meta.term - 1, index - INDEX_GAP
-    if (told.good_term, told.good_index) > source:
+    if (report.good_term, report.good_index) > source:
         raise InvalidRequestError(
             f"Invalid snapshot, it covers entries up to {source[1]} of term {source[0]}, and this "
-            f"directory has entries up to {told.good_index} of term {told.good_term}: recover this "
-            "directory first, and use its snapshot on the other brokers"
+            f"directory has entries up to {report.good_index} of term {report.good_term}: recover "
+            "this directory first, and use its snapshot on the other brokers"
         )
     members = state.streams.values()
     return Found(
-        told._replace(
+        report._replace(
             new_index=index,
             streams=len(state.streams),
             partitions=sum(len(stream.partitions) for stream in members),
@@ -332,11 +332,11 @@ def _write(files: Files, path: str, data: bytes) -> None:
 
 
 def _lines(found: Found, root: Path, snapshot: Path | None, output: str, *, path: str) -> list[str]:
-    told = found.told
-    lost = told.last_index - told.good_index
+    report = found.report
+    lost = report.last_index - report.good_index
     if output == "json":
         shown = {
-            **told._asdict(),
+            **report._asdict(),
             "directory": str(root),
             "unbelieved_entries": lost,
             "applied": bool(path),
@@ -344,17 +344,17 @@ def _lines(found: Found, root: Path, snapshot: Path | None, output: str, *, path
         }
         return json.dumps(shown, indent=2).splitlines()
     lines = [
-        f"directory        {root}, of broker {told.broker}",
-        f"cluster          {told.cluster_id}, voters {', '.join(told.voters) or 'unknown'}",
-        f"term             {told.term}{_verdict(told)}",
-        f"entries          up to {told.last_index}, committed at least up to {told.commit_index}",
-        f"trusted          up to {told.good_index} of term {told.good_term}",
-        f"new group        from index {told.new_index} on",
-        f"holds            {told.streams} streams, {told.partitions} partitions",
+        f"directory        {root}, of broker {report.broker}",
+        f"cluster          {report.cluster_id}, voters {', '.join(report.voters) or 'unknown'}",
+        f"term             {report.term}{_verdict(report)}",
+        f"entries          up to {report.last_index}, committed at least to {report.commit_index}",
+        f"trusted          up to {report.good_index} of term {report.good_term}",
+        f"new group        from index {report.new_index} on",
+        f"holds            {report.streams} streams, {report.partitions} partitions",
         "",
     ]
     if snapshot is None:
-        lines += _bound(told)
+        lines += _bound(report)
     if not path:
         return [*lines, "Nothing was written. To recover, run this again with --apply."]
     if snapshot is None:
@@ -362,14 +362,14 @@ def _lines(found: Found, root: Path, snapshot: Path | None, output: str, *, path
     return [*lines, "Done. The broker that wrote the snapshot admits this one to the new group."]
 
 
-def _verdict(told: Recoverable) -> str:
-    is_poisoned = told.term > told.good_term + TERM_LEAP_MAX
+def _verdict(report: Recoverable) -> str:
+    is_poisoned = report.term > report.good_term + TERM_LEAP_MAX
     return ", which no election can have reached" if is_poisoned else ""
 
 
-def _bound(told: Recoverable) -> Sequence[str]:
+def _bound(report: Recoverable) -> Sequence[str]:
     """Describe possible losses."""
-    most, count = len(told.voters) // 2 + 1, len(told.voters)
+    most, count = len(report.voters) // 2 + 1, len(report.voters)
     return [
         f"No acknowledged metadata change is lost if, among {most} of the {count} voters, this one",
         "has the highest trusted term and, among equal terms, the highest trusted index.",

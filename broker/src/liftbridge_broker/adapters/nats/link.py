@@ -144,7 +144,7 @@ class Link:
     @property
     def server_cluster(self) -> tuple[str, ...]:
         """Hosts and ports of that server and its cluster peers; empty for a single server."""
-        return self._servers.told_texts
+        return self._servers.address_texts
 
     # Life
 
@@ -169,7 +169,7 @@ class Link:
                 break
         session = self._session
         if session is not None:
-            self._tell(
+            self._report(
                 "nats_connected",
                 server=self._servers.current_text,
                 client_id=session.facts.client_id,
@@ -195,7 +195,7 @@ class Link:
             await self._end_session()
             if await self._reconnect():
                 outage_ms = int((loop.time() - lost_at) * _MILLISECONDS)
-                self._tell(
+                self._report(
                     "nats_reconnected", server=self._servers.current_text, outage_ms=outage_ms
                 )
 
@@ -359,7 +359,7 @@ class Link:
         """Record other servers and limits."""
         info = info_fields(body)
         if info is None:
-            self._tell("nats_error", reason="INFO is not a JSON object")
+            self._report("nats_error", reason="INFO is not a JSON object")
             return
         limit = info.get("max_payload")
         if isinstance(limit, int) and limit > 0:
@@ -368,15 +368,15 @@ class Link:
         if isinstance(urls, list):
             self._servers.discover([f"nats://{url}" for url in urls if isinstance(url, str)])
         if info.get("ldm") is True:
-            self._tell("nats_error", reason="the server is about to stop (lame duck mode)")
+            self._report("nats_error", reason="the server is about to stop (lame duck mode)")
 
     def on_server_error(self, text: str) -> None:
         """Count and report an error; the end of the connection is reported separately."""
         self.counts.server_errors += 1
         if "slow consumer" in text.lower():
-            self._tell_slow(text)
+            self._report_slow(text)
         else:
-            self._tell("nats_error", reason=text)
+            self._report("nats_error", reason=text)
 
     def on_fault(self, error: Exception) -> None:
         """Make `run` fail with the receiver's exception."""
@@ -400,7 +400,7 @@ class Link:
         age_s = now - connection.behind_at
         is_behind = age_s < BEHIND_SECONDS and (reason == CLOSED_SILENTLY or "reset" in reason)
         self._behind_at = self._session.facts.server_id if is_behind and self._session else ""
-        self._tell("nats_disconnected", reason=reason)
+        self._report("nats_disconnected", reason=reason)
         self._changed.set()
         self._on_change(reason)
 
@@ -414,7 +414,7 @@ class Link:
             except _AttemptError as error:
                 failure = f"{error}"
                 if failure != self._last_failure:
-                    self._tell("nats_error", reason=failure)
+                    self._report("nats_error", reason=failure)
                 self._last_failure = failure
                 await self._pause()
             else:
@@ -445,7 +445,7 @@ class Link:
         self.is_up = True
         self._send_held()
         if self._behind_at and self._behind_at == session.facts.server_id:
-            self._tell_slow("the server dropped the connection while the broker was behind")
+            self._report_slow("the server dropped the connection while the broker was behind")
         self._behind_at = ""
         self._on_change("")
 
@@ -513,11 +513,11 @@ class Link:
             return
         self._changed.set()
 
-    def _tell_slow(self, reason: str) -> None:
+    def _report_slow(self, reason: str) -> None:
         self.counts.slow_consumers += 1
-        self._tell("nats_slow_consumer", reason=reason, pending_bytes=self.pending_bytes)
+        self._report("nats_slow_consumer", reason=reason, pending_bytes=self.pending_bytes)
 
-    def _tell(self, kind: str, **fields: object) -> None:
+    def _report(self, kind: str, **fields: object) -> None:
         self._observer.transition(kind, {"connection": self._kind, **fields})
 
 
@@ -526,7 +526,7 @@ class _ServerPool:
 
     Attributes:
         current_text: Host and port of the latest server, without credentials.
-        told_texts: Hosts and ports of its cluster as announced by a server, its own included.
+        address_texts: Hosts and ports of its cluster as announced by a server, its own included.
     """
 
     def __init__(self, urls: Sequence[str]) -> None:
@@ -534,7 +534,7 @@ class _ServerPool:
         self._discovered: list[SplitResult] = []
         self._position = -1
         self.current_text = ""
-        self.told_texts: tuple[str, ...] = ()
+        self.address_texts: tuple[str, ...] = ()
 
     def next(self) -> SplitResult:
         """Return the server to try now."""
@@ -548,7 +548,7 @@ class _ServerPool:
         """Replace the announced servers; malformed and known URLs are ignored."""
         known = {_address(url) for url in self._configured}
         found: dict[str, SplitResult] = {}
-        told: list[str] = []
+        addresses: list[str] = []
         first = self._configured[0]
         for text in urls[:DISCOVERED_COUNT_MAX]:
             try:
@@ -558,11 +558,11 @@ class _ServerPool:
             # An announced server uses the scheme and credentials of the first one.
             user, at, _ = first.netloc.rpartition("@")
             url = url._replace(scheme=first.scheme, netloc=user + at + url.netloc)
-            told.append(_address(url))
+            addresses.append(_address(url))
             if _address(url) not in known:
                 found[_address(url)] = url
         self._discovered = list(found.values())
-        self.told_texts = tuple(sorted(told))
+        self.address_texts = tuple(sorted(addresses))
 
     def tls_host(self, url: SplitResult) -> str:
         """Return the name that the server's certificate must contain.

@@ -42,7 +42,7 @@ class NatsMessaging:
         self._backlog_bytes_max = options.pending_bytes_max
         self._is_connected = False
         self._is_closing = False
-        self._telling: set[asyncio.Task[None]] = set()
+        self._reporting: set[asyncio.Task[None]] = set()
         self.inbox_prefix = f"{options.inbox_prefix}.{secrets.token_hex(11)}"
 
         def link(
@@ -160,11 +160,11 @@ class NatsMessaging:
 
     def when_subscribed(self, done: Callable[[], None]) -> None:
         """Call `done` once the server knows every subscription made so far; bounded."""
-        task = asyncio.get_running_loop().create_task(self._tell_subscribed(done))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        task = asyncio.get_running_loop().create_task(self._report_subscribed(done))
+        self._reporting.add(task)
+        task.add_done_callback(self._reporting.discard)
 
-    async def _tell_subscribed(self, done: Callable[[], None]) -> None:
+    async def _report_subscribed(self, done: Callable[[], None]) -> None:
         with contextlib.suppress(UnavailableError, TimeoutError):
             async with asyncio.timeout(SUBSCRIBED_SECONDS_MAX):
                 await self.flushed()

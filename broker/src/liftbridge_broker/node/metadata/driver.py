@@ -132,9 +132,9 @@ ReadReply = Callable[[LiftbridgeError | None], None]
 """Gets the outcome of one read, once; `None` = the state may be read now."""
 
 
-def ignore(*told: object) -> None:
+def ignore(*outcome: object) -> None:
     """Ignore a notification."""
-    del told
+    del outcome
 
 
 class _Pending(NamedTuple):

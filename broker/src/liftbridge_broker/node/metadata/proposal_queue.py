@@ -129,7 +129,7 @@ class ProposalQueue:
 
     def on_leader_clock(self, term: int, clock_ns: int, now: Instant) -> None:
         """Record the clock value in a message of the leader of a term."""
-        self._leader_clock.on_told(term, clock_ns, now)
+        self._leader_clock.on_announced(term, clock_ns, now)
 
     def on_committed(self, entry: Entry) -> Committed:
         """Settle what a committed entry holds or overwrote; return its event."""

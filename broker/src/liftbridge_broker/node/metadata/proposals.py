@@ -135,7 +135,7 @@ class LeaderClock:
         self._clock_ns = 0
         self._heard_at = Instant(0)
 
-    def on_told(self, term: int, clock_ns: int, now: Instant) -> None:
+    def on_announced(self, term: int, clock_ns: int, now: Instant) -> None:
         """Record the clock value in a message of the leader of a term."""
         if term == self._term and clock_ns <= self._clock_ns:
             return  # a late or duplicate message

@@ -122,7 +122,7 @@ class PublisherSequences:
             case SequencesReply(publisher_id, publisher_epoch, places):
                 for wait in list(self._waits):
                     if wait.publisher == (publisher_id, publisher_epoch):
-                        self._told(wait, header.sender, places)
+                        self._on_sequences(wait, header.sender, places)
             case _:
                 return False
         return True
@@ -158,7 +158,7 @@ class PublisherSequences:
                 asked.setdefault(state.leader, []).append(partition_id)
         own = asked.pop(self._context.broker, [])
         if own:
-            self._told(wait, self._context.broker, self._known(*wait.publisher, own))
+            self._on_sequences(wait, self._context.broker, self._known(*wait.publisher, own))
         if self._link is not None:
             for leader, led in asked.items():
                 question = SequencesRequest(*wait.publisher, tuple(led))
@@ -186,7 +186,7 @@ class PublisherSequences:
             places.append((partition_id, publishers.next_sequence(publisher_id)))
         return tuple(places)
 
-    def _told(
+    def _on_sequences(
         self, wait: _Wait, leader: BrokerId, places: Sequence[tuple[PartitionId, int]]
     ) -> None:
         """Handle an answer; ignore former leaders."""

@@ -105,10 +105,10 @@ class CursorTable:
             if outcome is Missing.FORGOTTEN:
                 self._scan(key, done)
             else:
-                self._tell(done, UNKNOWN if isinstance(outcome, Missing) else outcome)
+                self._finish(done, UNKNOWN if isinstance(outcome, Missing) else outcome)
             yield ANSWER_WEIGHT
 
-    def _tell(self, done: LookUpDone, outcome: CursorPosition | LiftbridgeError) -> None:
+    def _finish(self, done: LookUpDone, outcome: CursorPosition | LiftbridgeError) -> None:
         self._waiting_count -= 1
         done(outcome)
 
@@ -144,7 +144,7 @@ class CursorTable:
     ) -> Iterator[int]:
         for key, waiting in asked.items():
             for done in waiting:
-                self._tell(done, scan.results[key] if error is None else error)
+                self._finish(done, scan.results[key] if error is None else error)
                 yield ANSWER_WEIGHT
 
     def _feed(self, target: Fed, done: FeedDone) -> None:

@@ -190,7 +190,7 @@ class Following:
                 self._on_damaged(reason)
             case Rejected(reason):
                 self.rejected_count += 1
-                self._say("fetched_records_rejected", reason=reason)
+                self._report("fetched_records_rejected", reason=reason)
                 self.retry_position()
             case Wait():
                 if outcome.is_retry:
@@ -250,7 +250,7 @@ class Following:
     def _report_loss(self, end: Offset) -> None:
         """Report the loss of records that counted as committed."""
         log = self.partition.log
-        self._say(
+        self._report(
             "committed_records_removed", high_watermark=log.high_watermark, log_end_offset=end
         )
 
@@ -277,7 +277,7 @@ class Following:
     def _on_damaged(self, reason: str) -> None:
         """Declare the replica unclean before any of its records is removed (C12)."""
         self.is_held = True  # guard F5.held
-        self._say("replica_damaged", reason=reason)
+        self._report("replica_damaged", reason=reason)
         self._declare(reason)
 
     def _declare(self, reason: str) -> None:
@@ -337,7 +337,7 @@ class Following:
         if not self.is_held:
             self.put_position()
 
-    def _say(self, kind: str, **fields: object) -> None:
+    def _report(self, kind: str, **fields: object) -> None:
         partition = self.partition
         named = {"stream": partition.stream, "partition": partition.number, **fields}
         self._context.transition(kind, named)

@@ -117,26 +117,26 @@ class ClusterClock:
         "_limits",
         "_lower",
         "_newest",
+        "_report",
         "_since",
-        "_tell",
     )
 
     def __init__(
         self,
         limits: ClockLimits,
-        tell: Callable[[str, Mapping[str, object]], None],
+        report: Callable[[str, Mapping[str, object]], None],
         newest: Callable[[], int],
     ) -> None:
         """Start without a date.
 
         Args:
             limits: Limits beyond which a clock counts as wrong.
-            tell: Reports jumps to the observer.
+            report: Reports jumps to the observer.
             newest: Returns the latest stored timestamp, called only while no date has been
                 believed: after a start no other date is known. Below 1 for none.
         """
         self._limits = limits
-        self._tell = tell
+        self._report = report
         self._newest = newest
         self._believed: _Reading | None = None
         self._confirmed_at = Instant(0)
@@ -155,28 +155,28 @@ class ClusterClock:
         """Largest difference of a date that is not a jump."""
         return self._limits.tolerance_ns
 
-    def on_told(self, told: Date, now: Instant) -> None:
+    def on_date(self, announced: Date, now: Instant) -> None:
         """Handle the date of the metadata leader, or of its own clock on a sole broker."""
-        if not told.wall_ns:
+        if not announced.wall_ns:
             return
-        self._tell_split(told)
+        self._report_split(announced)
         if self._believed is None:
-            self._set_floor(self._least(told, now), now)
-        if not told.is_believed:
+            self._set_floor(self._least(announced, now), now)
+        if not announced.is_believed:
             return
         if self._believed is None:
-            if self._leap is None and self._is_near(told.wall_ns):
-                self._begin(told, now)
+            if self._leap is None and self._is_near(announced.wall_ns):
+                self._begin(announced, now)
             else:
-                self._on_leap(told, 0, now)
+                self._on_leap(announced, 0, now)
             return
         before = self._believed.on(now)
-        off_ns = told.wall_ns - before
+        off_ns = announced.wall_ns - before
         if abs(off_ns) > self._limits.tolerance_ns:
-            self._on_leap(told, off_ns, now)
+            self._on_leap(announced, off_ns, now)
             return
         step_ns = (now - self._believed.at) // SLEW_PART
-        self._believe(before + max(-step_ns, min(step_ns, off_ns)), told, now)
+        self._believe(before + max(-step_ns, min(step_ns, off_ns)), announced, now)
         self._is_mature = now - self._since >= self._limits.settle_ns  # guard Clock.mature
         if self._leap is not None:
             self._end_leap(0)
@@ -233,23 +233,23 @@ class ClusterClock:
             self._floor_since = now
         self._floor, self._lower = _Reading(least_ns, now), None
 
-    def _least(self, told: Date, now: Instant) -> int:
+    def _least(self, announced: Date, now: Instant) -> int:
         """Return the lower bound of timestamps while no date has been believed.
 
         Where the clocks of voters differ, the broker trusts the earlier one if its newest stored
         record is recent by that clock. Otherwise it takes the latest: no record is removed early.
         """
-        if not told.latest_ns:
-            return told.wall_ns
+        if not announced.latest_ns:
+            return announced.wall_ns
         known = max(self._newest(), self._floor.on(now) if self._floor is not None else 0)
-        is_recent = abs(known - told.wall_ns) <= self._limits.tolerance_ns
-        return told.wall_ns if is_recent else told.latest_ns  # guard Clock.least
+        is_recent = abs(known - announced.wall_ns) <= self._limits.tolerance_ns
+        return announced.wall_ns if is_recent else announced.latest_ns  # guard Clock.least
 
-    def _tell_split(self, told: Date) -> None:
-        is_split = bool(told.latest_ns)
+    def _report_split(self, announced: Date) -> None:
+        is_split = bool(announced.latest_ns)
         if is_split and not self._is_split:
-            off_ms = (told.latest_ns - told.wall_ns) // MILLISECOND_NS
-            self._tell("cluster_clock_split", {"off_ms": off_ms})
+            off_ms = (announced.latest_ns - announced.wall_ns) // MILLISECOND_NS
+            self._report("cluster_clock_split", {"off_ms": off_ms})
         self._is_split = is_split
 
     def _is_near(self, wall_ns: int) -> bool:
@@ -260,29 +260,29 @@ class ClusterClock:
         newest = self._newest()
         return newest < 1 or abs(wall_ns - newest) <= self._limits.tolerance_ns  # guard Clock.start
 
-    def _begin(self, told: Date, now: Instant) -> None:
-        self._believe(told.wall_ns, told, now)
+    def _begin(self, announced: Date, now: Instant) -> None:
+        self._believe(announced.wall_ns, announced, now)
         self._since, self._is_mature = now, False
 
-    def _believe(self, wall_ns: int, told: Date, now: Instant) -> None:
+    def _believe(self, wall_ns: int, announced: Date, now: Instant) -> None:
         self._believed = _Reading(wall_ns, now)
         self._confirmed_at = now
-        self._is_upper_bound = told.is_upper_bound
+        self._is_upper_bound = announced.is_upper_bound
 
-    def _on_leap(self, told: Date, off_ns: int, now: Instant) -> None:
+    def _on_leap(self, announced: Date, off_ns: int, now: Instant) -> None:
         """Handle a date that differs from the local one: believe it once it has lasted."""
         leap, limits = self._leap, self._limits
         was_silent = now - self._leap_heard_at > FRESH_NS
         self._leap_heard_at = now
         if leap is None and self._believed is not None:
-            self._tell("cluster_clock_leapt", {"off_ms": off_ns // MILLISECOND_NS})
-        is_another = leap is None or abs(told.wall_ns - leap.on(now)) > limits.tolerance_ns
+            self._report("cluster_clock_leapt", {"off_ms": off_ns // MILLISECOND_NS})
+        is_another = leap is None or abs(announced.wall_ns - leap.on(now)) > limits.tolerance_ns
         if leap is None or is_another or was_silent:  # guard Clock.stays
-            self._leap = _Reading(told.wall_ns, now)
+            self._leap = _Reading(announced.wall_ns, now)
         elif now - leap.at >= limits.settle_ns:
-            self._begin(told, now)
+            self._begin(announced, now)
             self._end_leap(off_ns)
 
     def _end_leap(self, moved_ns: int) -> None:
         self._leap = None
-        self._tell("cluster_clock_settled", {"moved_ms": moved_ns // MILLISECOND_NS})
+        self._report("cluster_clock_settled", {"moved_ms": moved_ns // MILLISECOND_NS})

@@ -112,7 +112,7 @@ class RetentionCursors:
                 position = None
                 if offset is not None:
                     position = CursorPosition(offset, stream_id, unclean_epoch)
-                self._told(question, position)
+                self._on_position(question, position)
             case _:
                 return False
         return True
@@ -155,7 +155,7 @@ class RetentionCursors:
 
     def _found_here(self, question: int, position: CursorPosition | LiftbridgeError) -> None:
         if not isinstance(position, LiftbridgeError):
-            self._told(question, None if position.offset < 0 else position)
+            self._on_position(question, None if position.offset < 0 else position)
         elif self._link is None:
             self._end(question, CursorUnknown.UNANSWERED)  # no other broker can answer
 
@@ -190,7 +190,7 @@ class RetentionCursors:
 
         ask(answers, partition, Question.END, may_look, now)  # guard Retention.certain
 
-    def _told(self, question: int, position: CursorPosition | None) -> None:
+    def _on_position(self, question: int, position: CursorPosition | None) -> None:
         """Handle a cursor's position; ignore answers without a wait."""
         wait = self._waits.get(question)
         if wait is None:

@@ -341,8 +341,8 @@ class LocalBroker:
         with self.log_path.open(encoding="utf-8", errors="replace") as log:
             log.seek(self._log_start)
             lines = log.read().splitlines()
-        said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
-        return said[-1] if said else " | ".join(line.strip() for line in lines[-LOG_LINES:])
+        reasons = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
+        return reasons[-1] if reasons else " | ".join(line.strip() for line in lines[-LOG_LINES:])
 
     async def __aenter__(self) -> Self:
         await self.start()

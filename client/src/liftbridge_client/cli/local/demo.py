@@ -140,7 +140,7 @@ class Demo:
         self._console = console
         self.stalls = Stalls(0.0, 0.0, 0.0)
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Report that a step is done."""
         self._console.print(f"[green]✓[/green] {text}", highlight=False)
 
@@ -161,7 +161,7 @@ class Demo:
                         acks += part
                         advance(len(part))
                 seconds = perf_counter() - started
-                self.tell(
+                self.report(
                     f"published {len(acks):,} lines through gRPC, acknowledged by all replicas"
                 )
                 async with asyncio.TaskGroup() as tasks:
@@ -174,7 +174,7 @@ class Demo:
                         if not hurting.done():
                             await asyncio.sleep(SLOW_SECONDS)
                     pace.end()
-        self.tell(f"published {len(acks) - fast:,} more during the faults, none refused")
+        self.report(f"published {len(acks) - fast:,} more during the faults, none refused")
         started = perf_counter()
         messages: list[Message] = []
         for number in range(PARTITIONS):
@@ -186,7 +186,7 @@ class Demo:
         return Published(stream.name, verdict, seconds, read_seconds)
 
     async def _hurt(self, lb: Client, stream: str, pace: Pace) -> None:
-        self.stalls = await Faults(self._cluster, pace, self._console, self.tell).run(lb, stream)
+        self.stalls = await Faults(self._cluster, pace, self._console, self.report).run(lb, stream)
 
     # -- NATS ---------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class Demo:
             for file, texts in _by_file(lines).items():
                 tasks.create_task(one_file(file, texts))
         seconds = perf_counter() - started
-        self.tell(f"published {len(lines):,} lines to a NATS subject through gRPC")
+        self.report(f"published {len(lines):,} lines to a NATS subject through gRPC")
         return await self._check(stream, lines, seconds, has_keys=True)
 
     async def by_nats(self, lb: Client, lines: Sequence[Line]) -> Published:
@@ -217,7 +217,7 @@ class Demo:
         async with awaiting(f"{len(lines):,} lines from plain NATS to be stored"):
             await _wait_until_stored(stream, len(lines))
         seconds = perf_counter() - started
-        self.tell(f"published {len(lines):,} lines through plain NATS, all of them stored")
+        self.report(f"published {len(lines):,} lines through plain NATS, all of them stored")
         nameless = [Line(b"", line.text) for line in lines]
         return await self._check(stream, nameless, seconds, has_keys=False)
 
@@ -347,11 +347,11 @@ async def demo(
         show = Demo(cluster, console)
         await cluster.start()
         seconds = perf_counter() - started
-        show.tell(
+        show.report(
             f"a cluster of {BROKERS} brokers and a NATS server was ready after {seconds:.1f} s"
         )
         text = library_lines(lines)
-        show.tell(f"{len(text):,} lines from the library of Python {sys.version.split()[0]}")
+        show.report(f"{len(text):,} lines from the library of Python {sys.version.split()[0]}")
         retry = timedelta(seconds=PATIENCE_SECONDS)
         run.profile = run.profile._replace(servers=cluster.addresses)
         async with run.client(retry_time=retry) as lb:

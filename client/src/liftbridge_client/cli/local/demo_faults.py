@@ -64,12 +64,12 @@ class Faults:
     """
 
     def __init__(
-        self, cluster: LocalCluster, pace: Pace, console: Console, tell: Callable[[str], None]
+        self, cluster: LocalCluster, pace: Pace, console: Console, report: Callable[[str], None]
     ) -> None:
         self._cluster = cluster
         self._pace = pace
         self._console = console
-        self._tell = tell
+        self._report = report
         self._spared = cluster.brokers[0].name
 
     async def run(self, lb: Client, stream: str) -> Stalls:
@@ -96,10 +96,10 @@ class Faults:
             "led by another broker",
         )
         stall = await self._stall()
-        self._tell(f"another broker took over: the longest wait for acks was {stall:.2f} s")
+        self._report(f"another broker took over: the longest wait for acks was {stall:.2f} s")
         await leader.start()
         await self._until_in_sync(lb, stream)
-        self._tell(f"{leader.name} restarted with its data and is in sync again")
+        self._report(f"{leader.name} restarted with its data and is in sync again")
         return stall
 
     async def _pause_a_follower(self, lb: Client, stream: str) -> float:
@@ -115,9 +115,11 @@ class Faults:
         )
         stall = await self._stall()
         follower.resume()
-        self._tell(f"publishing continues without it: the longest wait for acks was {stall:.2f} s")
+        self._report(
+            f"publishing continues without it: the longest wait for acks was {stall:.2f} s"
+        )
         await self._until_in_sync(lb, stream)
-        self._tell(f"{follower.name} continues too and has caught up")
+        self._report(f"{follower.name} continues too and has caught up")
         return stall
 
     async def _damage_a_disk(self, lb: Client, stream: str) -> float:
@@ -129,7 +131,7 @@ class Faults:
         await broker.start()
         await self._until_in_sync(lb, stream)
         stall = await self._stall()
-        self._tell(
+        self._report(
             f"{broker.name} found the damage, fetched the rest again and is in sync:"
             f" the longest wait for acks was {stall:.2f} s"
         )

@@ -27,13 +27,13 @@ def _settled(answer: Refusal | None) -> Done:
 
 async def bootstrap(context: ActionContext, action: act.Bootstrap) -> Done:
     """Send the founders to all brokers of the action; each may have received them before."""
-    said = await asyncio.gather(
+    refusals = await asyncio.gather(
         *(
             context.admin.bootstrap(broker.broker, action.cluster_id, action.founders)
             for broker in action.brokers
         )
     )
-    return _settled(next((one for one in said if one is not None), None))
+    return _settled(next((one for one in refusals if one is not None), None))
 
 
 async def check_restart(context: ActionContext, action: act.CheckRestart) -> Done:

@@ -207,8 +207,8 @@ async def _check_set(context: ActionContext, action: act.CreateSet) -> None:
     except AlreadyExistsError:
         return  # reported only when the API server accepts the set otherwise
     except KubeError as error:
-        said = refusal_of(error)
-        if said is None or said.reason != "QuotaExceeded":
+        refusal = refusal_of(error)
+        if refusal is None or refusal.reason != "QuotaExceeded":
             raise
 
 
@@ -338,8 +338,8 @@ async def keep_token(context: ActionContext, restart_id: str, token: bytes) -> R
     try:
         await context.kube.apply(body, force=True)
     except KubeError as error:
-        said = refusal_of(error)
-        if said is None:
+        refusal = refusal_of(error)
+        if refusal is None:
             raise
-        return said
+        return refusal
     return None

@@ -36,12 +36,12 @@ def refusal_of(error: KubeError) -> Refusal | None:
 
     A write that hangs while reads are answered is a refusal: an admission webhook is silent.
     """
-    said = _said(error)
+    refusal = _refusal(error)
     is_untried = isinstance(error, UnansweredError) and not error.is_sent
-    return replace(said, is_tried=False) if said is not None and is_untried else said
+    return replace(refusal, is_tried=False) if refusal is not None and is_untried else refusal
 
 
-def _said(error: KubeError) -> Refusal | None:
+def _refusal(error: KubeError) -> Refusal | None:
     text = error.message.lower()
     if any(words in text for words in _ADMISSION):
         return Refusal("AdmissionDenied", error.message)

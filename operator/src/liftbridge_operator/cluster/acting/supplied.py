@@ -31,7 +31,7 @@ async def refusal_noted(done: Supplied, name: str) -> AsyncIterator[None]:
     try:
         yield
     except KubeError as error:
-        said = refusal_of(error)
-        if said is None:
+        refusal = refusal_of(error)
+        if refusal is None:
             raise
-        done.refusals[name] = said
+        done.refusals[name] = refusal

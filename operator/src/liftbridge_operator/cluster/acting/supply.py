@@ -115,8 +115,8 @@ async def supply_monitors(context: ActionContext, *, may_exist: bool) -> Monitor
             hindered = _hindered(kind, error)
             if wanted:
                 return hindered
-    for name, said in done.refusals.items():
-        return Monitored(said.reason, {"object": name, "detail": said.text})
+    for name, refusal in done.refusals.items():
+        return Monitored(refusal.reason, {"object": name, "detail": refusal.text})
     return Monitored("Kept" if is_wanted else "NotWanted", drift=tuple(done.drift))
 
 
@@ -128,14 +128,14 @@ def _hindered(kind: Kind, error: KubeError) -> Monitored:
     """
     if isinstance(error, NotFoundError):
         return Monitored("NotInstalled", {"object": kind.qualified})
-    said = refusal_of(error)
-    if said is None:
+    refusal = refusal_of(error)
+    if refusal is None:
         raise error
-    if said.reason == "MissingRights":
+    if refusal.reason == "MissingRights":
         values = {"verb": "keep", "object": kind.qualified}
-        return Monitored("MissingRights", values, refusal=said)
+        return Monitored("MissingRights", values, refusal=refusal)
     values = {"object": kind.qualified, "detail": error.message}
-    return Monitored("Refused", values, refusal=said)
+    return Monitored("Refused", values, refusal=refusal)
 
 
 def _rendered(context: ActionContext, kind: Kind) -> list[Object]:
@@ -177,7 +177,7 @@ async def _configs(context: ActionContext, wanted: Iterable[Object], done: Suppl
 async def _keep_config(context: ActionContext, body: Object, live: Object, done: Supplied) -> None:
     """Maintain the metadata of an existing ConfigMap, whose contents are immutable."""
     if not belongs_to(live, context.cluster.uid):
-        _tell_owner(context, shown(body), live, done)
+        _report_owner(context, shown(body), live, done)
         return
     noted = {name: value for name, value in live.items() if name != "metadata"}
     await _bring(context, CONFIG_MAPS, {**noted, "metadata": body["metadata"]}, live, done)
@@ -210,7 +210,7 @@ async def _bring(
     if live is None:
         live = await _unlabelled(context, kind, str(metadata_of(body)["name"]))
     if live is not None and not belongs_to(live, context.cluster.uid):
-        _tell_owner(context, name, live, done)
+        _report_owner(context, name, live, done)
         return
     if name in context.held:
         done.refusals[name] = context.held[name]
@@ -229,7 +229,7 @@ async def _bring(
             done.refusals[name] = rival
 
 
-def _tell_owner(context: ActionContext, name: str, live: Object, done: Supplied) -> None:
+def _report_owner(context: ActionContext, name: str, live: Object, done: Supplied) -> None:
     """Report a conflict: a foreign object has the name of an object of the cluster."""
     if foreign(live, context.cluster) is not None:
         done.refusals[name] = Refusal("Conflict", owner_text(live))

@@ -137,13 +137,13 @@ def fought_for(kept: Mapping[str, Kept], name: str, now_ms: int) -> Refusal | No
     return Refusal("Contested", f"{known.rival} changes it repeatedly")
 
 
-def _counted(known: Kept | None, made: Kept, told: list[Difference], now_ms: int) -> Kept:
-    if not told:
+def _counted(known: Kept | None, made: Kept, drifted: list[Difference], now_ms: int) -> Kept:
+    if not drifted:
         return made
     is_soon = known is not None and now_ms - known.since_ms < REPAIRS_MS
     repairs = known.repairs + 1 if known is not None and is_soon else 1
     since_ms = known.since_ms if known is not None and is_soon else now_ms
-    return Kept(made.intent, made.live, repairs, since_ms, told[0].manager)
+    return Kept(made.intent, made.live, repairs, since_ms, drifted[0].manager)
 
 
 # -- writes ---------------------------------------------------------------------------------------

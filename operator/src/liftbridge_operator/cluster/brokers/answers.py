@@ -24,22 +24,22 @@ def process_of(start_id: str) -> str:
 
 
 def process_report(
-    said: admin_pb2.IdentityResponse, status: admin_pb2.BrokerStatusResponse | None
+    identity: admin_pb2.IdentityResponse, status: admin_pb2.BrokerStatusResponse | None
 ) -> ProcessReport:
     """Build a process' report; its connections are not queried before it has a cluster."""
     report = SelfReport(
-        broker=said.broker,
-        start_id=process_of(said.start_id),
-        data_dir_id=said.data_dir_id,
-        cluster_id=said.cluster_id,
-        has_metadata=said.has_metadata,
-        is_retired=said.is_retired,
+        broker=identity.broker,
+        start_id=process_of(identity.start_id),
+        data_dir_id=identity.data_dir_id,
+        cluster_id=identity.cluster_id,
+        has_metadata=identity.has_metadata,
+        is_retired=identity.is_retired,
         is_nats_connected=status is None
         or (status.is_nats_connected and status.are_peers_connected),
         is_disk_full=status is not None and status.is_disk_full,
         **({} if status is None else _details(status)),
     )
-    return ProcessReport(report, said.metadata_leader)
+    return ProcessReport(report, identity.metadata_leader)
 
 
 def _details(status: admin_pb2.BrokerStatusResponse) -> dict[str, Any]:

@@ -117,19 +117,21 @@ class GrpcAdmin:
 
     async def process_report(self, broker: str) -> ProcessReport | Refusal:
         """See `BrokerAdmin`."""
-        said = await self._ask(
+        identity = await self._ask(
             broker, admin_pb2.IdentityRequest(), admin_pb2.IdentityResponse, TELL_SECONDS
         )
-        if isinstance(said, Refusal):
-            return said
-        if said.broker != broker:
-            return Refusal("FAILED_PRECONDITION", f"{broker}: broker {said.broker} answers for it")
-        if not said.has_metadata:
-            return answers.process_report(said, None)
+        if isinstance(identity, Refusal):
+            return identity
+        if identity.broker != broker:
+            return Refusal(
+                "FAILED_PRECONDITION", f"{broker}: broker {identity.broker} answers for it"
+            )
+        if not identity.has_metadata:
+            return answers.process_report(identity, None)
         status = await self._ask(
             broker, admin_pb2.BrokerStatusRequest(), admin_pb2.BrokerStatusResponse, TELL_SECONDS
         )
-        return status if isinstance(status, Refusal) else answers.process_report(said, status)
+        return status if isinstance(status, Refusal) else answers.process_report(identity, status)
 
     async def metadata(self, broker: str) -> Metadata | Refusal:
         """See `BrokerAdmin`."""
@@ -175,13 +177,13 @@ class GrpcAdmin:
         self, broker: str, start_id: str, *, accepts_unavailable: bool, needs_full_isr: bool
     ) -> Consent | Refusal:
         """See `BrokerAdmin`."""
-        said = await self._ask(
+        identity = await self._ask(
             broker, admin_pb2.IdentityRequest(), admin_pb2.IdentityResponse, TELL_SECONDS
         )
-        if isinstance(said, Refusal):
-            return said
-        if answers.process_of(said.start_id) != start_id:
-            text = f"{broker}: process {said.start_id} answers, not one of {start_id}"
+        if isinstance(identity, Refusal):
+            return identity
+        if answers.process_of(identity.start_id) != start_id:
+            text = f"{broker}: process {identity.start_id} answers, not one of {start_id}"
             return Refusal("FAILED_PRECONDITION", text)
         gate = (
             admin_pb2.RESTART_GATE_UNSPECIFIED if needs_full_isr else admin_pb2.RESTART_GATE_MIN_ISR

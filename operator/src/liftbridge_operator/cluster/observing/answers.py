@@ -51,10 +51,10 @@ async def ask(
         disruption: The recorded restart.
         token: Its restart token; None when that is lost.
     """
-    said = await asyncio.gather(*(admin.process_report(name) for name in brokers))
-    answered = [one for one in said if isinstance(one, ProcessReport)]
+    outcomes = await asyncio.gather(*(admin.process_report(name) for name in brokers))
+    answered = [one for one in outcomes if isinstance(one, ProcessReport)]
     refusals = [
-        (name, one) for name, one in zip(brokers, said, strict=True) if isinstance(one, Refusal)
+        (name, one) for name, one in zip(brokers, outcomes, strict=True) if isinstance(one, Refusal)
     ]
     metadata, refused = await _metadata(admin, answered)
     refusals += refused
@@ -65,10 +65,10 @@ async def ask(
 
 
 async def _metadata(
-    admin: BrokerAdmin, told: Sequence[ProcessReport]
+    admin: BrokerAdmin, processes: Sequence[ProcessReport]
 ) -> tuple[Metadata | None, list[tuple[str, Refusal]]]:
     """Return the metadata of the leader that most brokers name, or of the next one."""
-    votes = Counter(one.metadata_leader for one in told if one.metadata_leader)
+    votes = Counter(one.metadata_leader for one in processes if one.metadata_leader)
     refusals: list[tuple[str, Refusal]] = []
     for leader, _ in votes.most_common(LEADERS_MAX):
         answer = await admin.metadata(leader)

@@ -259,8 +259,8 @@ def _infeasible(status: Json) -> str:
 def _attributes_state(status: Json) -> str:
     """Return the state of a change of attributes; empty when the driver reports none."""
     state = str((status.get("modifyVolumeStatus") or {}).get("status") or "")
-    said = str(_condition(status, "ModifyVolumeError").get("message") or "")
-    return f"{state}: {said}" if state and said else state or said
+    message = str(_condition(status, "ModifyVolumeError").get("message") or "")
+    return f"{state}: {message}" if state and message else state or message
 
 
 def hosts_of(volume: Json) -> tuple[str, ...]:

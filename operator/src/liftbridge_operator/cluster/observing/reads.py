@@ -154,9 +154,9 @@ def claim_names(resource: Json, brokers: Json | None) -> list[str]:
         volumes = [str(metadata_of(template).get("name")) for template in templates]
     size = _size(resource, brokers)
     found = [names.claim(name, ordinal, volume) for ordinal in range(size) for volume in volumes]
-    told = [one for broker in status.get("brokers") or () for one in broker.get("volumes") or ()]
-    told += status.get("retainedVolumes") or ()
-    return [*found, *(str(one["name"]) for one in told if one["name"] not in found)]
+    known = [one for broker in status.get("brokers") or () for one in broker.get("volumes") or ()]
+    known += status.get("retainedVolumes") or ()
+    return [*found, *(str(one["name"]) for one in known if one["name"] not in found)]
 
 
 def _size(resource: Json, brokers: Json | None) -> int:

@@ -67,13 +67,13 @@ def mark_good(view: View) -> Outcome | None:
 def cordon(view: View) -> Outcome | None:
     """Cordon drained brokers, without moving their replicas."""
     for name in view.names:
-        known, said = view.brokers.get(name), view.reports.get(name)
+        known, report = view.brokers.get(name), view.reports.get(name)
         if known is None or name not in view.drained:
             continue
         is_going = ordinal_of(name) >= max(
             view.desired.replicas, 1
         )  # scale-in empties and removes it
-        if is_going or (said is not None and said.is_retired):
+        if is_going or (report is not None and report.is_retired):
             continue
         if not known.is_cordoned or known.is_draining:
             return Outcome("", Cordon(name, is_draining=False))

@@ -110,15 +110,15 @@ def found(view: View) -> Outcome | None:
     if identity is None or view.metadata is not None:
         return None
     if identity.is_started:
-        return _tell(view, identity.founders)
+        return _bootstrap(view, identity.founders)
     names = [view.name(ordinal) for ordinal in range(min(view.size, FOUNDERS_MAX))]
     waiting: list[SelfReport] = []
     for name in names:
-        said, pod = view.reports.get(name), view.pods.get(name)
-        if said is None or pod is None or said.start_id != pod.uid:
+        reported, pod = view.reports.get(name), view.pods.get(name)
+        if reported is None or pod is None or reported.start_id != pod.uid:
             wait = Wait("BrokersNotReady", name, "the broker answers for the first time")
             return Outcome(BOOTSTRAPPING, waits=(wait,))
-        waiting.append(said)
+        waiting.append(reported)
     reports = view.reports.values()
     if any(report.has_metadata or report.cluster_id for report in reports):  # gate EMPTY
         wait = Wait(
@@ -131,18 +131,18 @@ def found(view: View) -> Outcome | None:
     return Outcome(BOOTSTRAPPING, WriteFounders(identity.resource_version, founders))
 
 
-def _tell(view: View, founders: tuple[Member, ...]) -> Outcome | None:
+def _bootstrap(view: View, founders: tuple[Member, ...]) -> Outcome | None:
     """Bootstrap listed founders without metadata; other brokers wait or are lost."""
     identity = view.seen.identity
     assert identity is not None
     due, lost, unheard = [], [], []
     for founder in founders:
-        said = view.reports.get(founder.broker)
-        if said is None:
+        reported = view.reports.get(founder.broker)
+        if reported is None:
             unheard.append(founder.broker)
-        elif said.has_metadata:
+        elif reported.has_metadata:
             continue
-        elif said.data_dir_id == founder.data_dir_id:  # gate FOUNDER
+        elif reported.data_dir_id == founder.data_dir_id:  # gate FOUNDER
             due.append(founder)
         else:
             lost.append(founder.broker)

@@ -66,8 +66,8 @@ def decide(seen: Observation, memory: Memory) -> Decision:
     is_changing = action is not None and progressing != ""
     waits += _besides(view, memory, is_acting=is_changing)
     kept = status.carried(waits, memory, view.now)
-    said = status.make(view, made, waits=kept, progressing=progressing, is_acting=is_changing)
-    return Decision(action, view.now + ACTION_MS, said, replace(memory, waits=kept))
+    new_status = status.make(view, made, waits=kept, progressing=progressing, is_acting=is_changing)
+    return Decision(action, view.now + ACTION_MS, new_status, replace(memory, waits=kept))
 
 
 def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:

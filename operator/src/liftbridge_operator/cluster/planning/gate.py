@@ -50,8 +50,8 @@ def _of_pods(view: View, pod: Pod) -> list[Wait]:
     waits = []
     if not view.is_current(pod):  # gate IDENTITY
         waits.append(Wait("AmbiguousIdentity", pod.name, "pod and broker are the same process"))
-    said = view.reports.get(pod.name)
-    if said is not None and said.is_disk_full:  # gate DISK
+    report = view.reports.get(pod.name)
+    if report is not None and report.is_disk_full:  # gate DISK
         waits.append(Wait("VolumeFull", pod.name, "its volume has free space"))
     if view.is_on_leaving_node(pod):  # gate CORDONED
         waits.append(Wait("NodeCordoned", pod.name, "its node accepts pods again"))
@@ -61,16 +61,16 @@ def _of_pods(view: View, pod: Pod) -> list[Wait]:
 
 def _of_other(view: View, name: str) -> list[Wait]:
     """Return problems of another broker, which has to stay available."""
-    said, found = view.reports.get(name), []
+    report, found = view.reports.get(name), []
     if name in view.absent():  # gate OTHERS
         found.append(Wait("AnotherDisruption", name, "the pod is ready and has settled"))
     elif not view.is_serving(name):  # gate ALIVE
         found.append(Wait("BrokerDown", name, "the broker is registered again"))
-    elif said is None or not said.is_nats_connected:  # gate NATS
+    elif report is None or not report.is_nats_connected:  # gate NATS
         found.append(Wait("NatsUnreachable", name, "the broker reaches NATS"))
     elif view.lacks_routes(name):  # gate ROUTES
         found.append(Wait("RoutesMissing", name, "its NATS server has routes to all other servers"))
-    elif said.is_disk_full:  # gate DISKS
+    elif report.is_disk_full:  # gate DISKS
         found.append(Wait("VolumeFull", name, "its volume has free space"))
     return found
 

@@ -50,11 +50,11 @@ def can_remove(view: View, member: MemberReport) -> bool:
 def _remove_ghost(view: View) -> RemoveMember | None:
     """Remove a member whose broker now runs on another directory; the old one does not return."""
     for broker, members in view.members.items():
-        said, pod = view.reports.get(broker), view.pods.get(broker)
-        if said is None or pod is None or said.start_id != pod.uid:
+        report, pod = view.reports.get(broker), view.pods.get(broker)
+        if report is None or pod is None or report.start_id != pod.uid:
             continue
         for member in members:
-            is_other = member.member.data_dir_id != said.data_dir_id
+            is_other = member.member.data_dir_id != report.data_dir_id
             if is_other and not member.is_alive and can_remove(view, member):  # gate GHOST
                 return RemoveMember(member.member)
     return None
@@ -63,11 +63,11 @@ def _remove_ghost(view: View) -> RemoveMember | None:
 def _add(view: View) -> AddLearner | None:
     assert view.metadata is not None
     for name in view.names:
-        said, pod = view.reports.get(name), view.pods.get(name)
-        if said is None or pod is None or said.start_id != pod.uid or said.is_retired:
+        report, pod = view.reports.get(name), view.pods.get(name)
+        if report is None or pod is None or report.start_id != pod.uid or report.is_retired:
             continue
         if not view.members.get(name) and view.is_current(pod):
-            return AddLearner(Member(name, said.data_dir_id))
+            return AddLearner(Member(name, report.data_dir_id))
     return None
 
 
@@ -76,12 +76,12 @@ def _promote(view: View) -> PromoteLearner | None:
     if len(voters) >= voters_for(view.size) or not all(voter.is_alive for voter in voters):
         return None
     for name in view.names:
-        known, said = view.brokers.get(name), view.reports.get(name)
+        known, report = view.brokers.get(name), view.reports.get(name)
         if known is None or ordinal_of(name) >= view.desired.replicas:
             continue
         if known.is_cordoned and name not in view.drained:
             continue
-        if said is None or said.is_retired:  # gate NO_VOTE_FOR_RETIRED
+        if report is None or report.is_retired:  # gate NO_VOTE_FOR_RETIRED
             continue
         for one in view.members.get(name, ()):
             if not one.is_voter and view.is_caught_up(one):  # gate PROMOTE

@@ -201,9 +201,9 @@ def _of_size(view: View) -> list[Step]:
         stopped = range(kept_count(view) or min(desired, NAMES_MAX))
         return [Step("Start", view.name(one), "spec.suspend") for one in stopped if is_stopped]
     back = to_bring_back(view)
-    said = view.reports.get(view.name(len(view.names) - 1))
+    report = view.reports.get(view.name(len(view.names) - 1))
     # A broker with a retired directory is removed even if desired again; it returns as a new one.
-    is_going = not back and said is not None and said.is_retired
+    is_going = not back and report is not None and report.is_retired
     reached = len(view.names) + len(back)
     staying = max(min(desired, reached - is_going), 1)
     leaving, coming = range(reached - 1, staying - 1, -1), range(staying, min(desired, NAMES_MAX))

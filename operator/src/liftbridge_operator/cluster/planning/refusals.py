@@ -118,7 +118,7 @@ def takes_away(action: act.Action) -> bool:
 
 
 def noted(
-    memory: Memory, action: str, object_: str, said: Refusal, *, generation: int, now: int
+    memory: Memory, action: str, object_: str, denied: Refusal, *, generation: int, now: int
 ) -> Memory:
     """Add a refusal to the memory.
 
@@ -126,16 +126,23 @@ def noted(
         memory: Memory of the decision.
         action: Kind of the action.
         object_: Object of the action.
-        said: The refusal.
+        denied: The refusal.
         generation: Generation of the specification.
         now: Time of day, in milliseconds.
     """
     former = _find(memory.refused, action, object_, generation)
-    count = (former.count if former is not None else 0) + said.is_tried
+    count = (former.count if former is not None else 0) + denied.is_tried
     # The pause doubles with each refusal up to its maximum; the shift is bounded.
-    pause = min(BACKOFF_MS << min(count - 1, 10), BACKOFF_MAX_MS) if said.is_tried else 0
+    pause = min(BACKOFF_MS << min(count - 1, 10), BACKOFF_MAX_MS) if denied.is_tried else 0
     made = Refused(
-        action, object_, said.reason, said.text, generation, count, now + pause, said.needs_person
+        action,
+        object_,
+        denied.reason,
+        denied.text,
+        generation,
+        count,
+        now + pause,
+        denied.needs_person,
     )
     others = [one for one in memory.refused if (one.action, one.object) != (action, object_)]
     return replace(memory, refused=(*others, made)[-REFUSED_MAX:])

@@ -49,9 +49,9 @@ def _step(view: View, request: Replacement) -> Outcome:
     if against is not None:
         return Outcome(REPLACING, waits=(against,))
     for member in view.members.get(name, ()):
-        said = view.reports.get(name)
+        report = view.reports.get(name)
         is_new = (
-            said is not None and claim is None and said.data_dir_id == member.member.data_dir_id
+            report is not None and claim is None and report.data_dir_id == member.member.data_dir_id
         )
         if member.is_voter and not is_new:
             if not can_remove(view, member):

@@ -224,14 +224,14 @@ def _missing(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
 
 def _unproven(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
     """Return the recorded offsets that a broker has not proved to hold."""
-    said = view.seen.verification
-    if said is None or said.token != under_way.token:  # gate VERIFY
+    verification = view.seen.verification
+    if verification is None or verification.token != under_way.token:  # gate VERIFY
         return ("the broker reports its log ends",)
-    if said.is_other_directory:
+    if verification.is_other_directory:
         behind = [one.name for one in view.partitions(pod.name) if pod.name not in one.isr]
         return tuple(f"{name} is in sync" for name in behind)
-    if not said.is_complete:  # gate COMPLETE
-        return said.blockers or ("the broker has all recorded records",)
+    if not verification.is_complete:  # gate COMPLETE
+        return verification.blockers or ("the broker has all recorded records",)
     return ()
 
 

@@ -75,8 +75,10 @@ def victim_of(view: View) -> str:
     if brokers is None or brokers.replicas <= 1:
         return ""
     name = view.name(brokers.replicas - 1)
-    said = view.reports.get(name)
-    if brokers.replicas > max(view.desired.replicas, 1) or (said is not None and said.is_retired):
+    report = view.reports.get(name)
+    if brokers.replicas > max(view.desired.replicas, 1) or (
+        report is not None and report.is_retired
+    ):
         return name
     return ""
 
@@ -84,8 +86,8 @@ def victim_of(view: View) -> str:
 def is_begun(view: View) -> bool:
     """Return whether the removal of a broker has started."""
     name = victim_of(view)
-    said, known = view.reports.get(name), view.brokers.get(name)
-    return (said is not None and said.is_retired) or (known is not None and known.is_draining)
+    report, known = view.reports.get(name), view.brokers.get(name)
+    return (report is not None and report.is_retired) or (known is not None and known.is_draining)
 
 
 def shrink(view: View, memory: Memory, plan: Plan) -> Outcome | None:
@@ -93,8 +95,8 @@ def shrink(view: View, memory: Memory, plan: Plan) -> Outcome | None:
     name, brokers = victim_of(view), view.seen.brokers
     if not name or brokers is None:
         return None
-    said = view.reports.get(name)
-    if said is not None and said.is_retired:
+    report = view.reports.get(name)
+    if report is not None and report.is_retired:
         return _remove_pod(view, brokers, name)
     refusal = gate.may_disrupt(view, plan) or _cannot_move(view)
     if refusal is not None:
@@ -185,11 +187,11 @@ def _empty(view: View, memory: Memory, name: str) -> Outcome:
                 wait = Wait("MetadataQuorumAtRisk", name, "the other voters have caught up")
                 return Outcome(SCALING_DOWN, waits=(wait,))
             return Outcome(SCALING_DOWN, RemoveMember(member.member))
-    said, pod = view.reports.get(name), view.pods.get(name)
-    if said is None or pod is None or said.start_id != pod.uid:
+    report, pod = view.reports.get(name), view.pods.get(name)
+    if report is None or pod is None or report.start_id != pod.uid:
         wait = Wait("BrokersNotReady", name, "the broker runs and can retire its directory")
         return Outcome(SCALING_DOWN, waits=(wait,))
-    return Outcome(SCALING_DOWN, Retire(Member(name, said.data_dir_id)))
+    return Outcome(SCALING_DOWN, Retire(Member(name, report.data_dir_id)))
 
 
 def _remove_pod(view: View, brokers: BrokerSet, name: str) -> Outcome:
@@ -208,8 +210,8 @@ def revert(view: View) -> Outcome | None:
         known = view.brokers.get(name)
         if known is None or not known.is_cordoned or name in view.drained:
             continue
-        said = view.reports.get(name)
-        if said is not None and said.is_retired:
+        report = view.reports.get(name)
+        if report is not None and report.is_retired:
             continue  # it is removed first, and returns as a new broker
         if ordinal_of(name) < view.desired.replicas:
             return Outcome("MovingPartitions", Uncordon(name))

@@ -165,13 +165,13 @@ class View:
 
     def is_current(self, pod: Pod) -> bool:
         """Return whether the process that answers for a pod is registered in the metadata."""
-        said = self.reports.get(pod.name)
+        reported = self.reports.get(pod.name)
         known = self.brokers.get(pod.name)
         return (
-            said is not None
+            reported is not None
             and known is not None
-            and said.start_id == pod.uid == known.start_id
-            and said.data_dir_id == known.data_dir_id
+            and reported.start_id == pod.uid == known.start_id
+            and reported.data_dir_id == known.data_dir_id
         )
 
     def is_serving(self, broker: str) -> bool:
@@ -181,11 +181,11 @@ class View:
 
     def lacks_routes(self, broker: str) -> bool:
         """Return whether a broker's NATS server lacks a route to that of some ready broker."""
-        said = self.reports.get(broker)
-        if said is None or not said.nats_servers or not self.desired.has_own_nats:
+        reported = self.reports.get(broker)
+        if reported is None or not reported.nats_servers or not self.desired.has_own_nats:
             return False
         ready = [name for name in self.names if (pod := self.pods.get(name)) and pod.is_ready]
-        return said.nats_servers < len(ready)
+        return reported.nats_servers < len(ready)
 
     def is_node_lost(self, pod: Pod) -> bool:
         """Return whether a pod does not run because its node is lost."""

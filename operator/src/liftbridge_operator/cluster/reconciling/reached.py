@@ -92,8 +92,8 @@ def _last_hosts(reads: Reads, spec: ClusterSpec) -> dict[int, str]:
         if listener.type is ListenerType.NODE_PORT
         and not any(given.advertised_host for given in listener.brokers)
     }
-    told: Sequence[Mapping[str, Any]] = (reads.resource.get("status") or {}).get("listeners") or ()
-    texts = next((one.get("brokers") or () for one in told if one.get("name") in plain), ())
+    shown: Sequence[Mapping[str, Any]] = (reads.resource.get("status") or {}).get("listeners") or ()
+    texts = next((one.get("brokers") or () for one in shown if one.get("name") in plain), ())
     hosts = (str(text).rpartition(":")[0].strip("[]") for text in texts)
     return {ordinal: host for ordinal, host in enumerate(hosts) if host}
 

@@ -189,7 +189,7 @@ class ClusterReconciler:
         try:
             found = await self._look(known, resource, now_ms)
         except ForbiddenError as error:
-            return await self._say_unread(key, resource, error.message, now_ms)
+            return await self._write_unread(key, resource, error.message, now_ms)
         if is_first_miss(known, found):
             return SOON
         decision = await self._feasible(known, found)
@@ -204,7 +204,7 @@ class ClusterReconciler:
         if found.trouble is not None or context is None or is_lacking:
             decision = replace(decision, action=None)
         await self._supply_monitors(key, known, found, context)
-        return await self._say_and_do(key, known, found, decision, context)
+        return await self._write_and_act(key, known, found, decision, context)
 
     # -- observe ------------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class ClusterReconciler:
             trouble, cluster_id = Trouble("Conflict", values), fresh
         subject = self._subject(reads, given, cluster_id)
         issued = await self._issued(reads, subject, known, now_ms)
-        await self._tell(resource, *issued.happened)
+        await self._record_events(resource, *issued.happened)
         answers = await self._ask(known, reads, subject, issued)
         known.served = served_of(reads, answers)
         desired = (
@@ -313,10 +313,10 @@ class ClusterReconciler:
             action = decision.action
             if found.trouble is not None or not isinstance(action, act.GrowClaim):
                 break
-            said = await would_grow(self._kube, known, found, action)
-            if said is None:
+            refusal = await would_grow(self._kube, known, found, action)
+            if refusal is None:
                 break
-            known.memory = refuse(known.memory, found, action, said)
+            known.memory = refuse(known.memory, found, action, refusal)
             decision = decide(found.seen, known.memory)
         return decision
 
@@ -373,8 +373,8 @@ class ClusterReconciler:
         )
         await self._note_drift(key, known, context, done.drift)
         return not any(
-            said.reason == "Conflict" or shown.startswith(NEEDED)
-            for shown, said in done.refusals.items()
+            refusal.reason == "Conflict" or shown.startswith(NEEDED)
+            for shown, refusal in done.refusals.items()
         )
 
     async def _supply_monitors(
@@ -395,8 +395,8 @@ class ClusterReconciler:
             for condition in conditions
         )
         known.monitored = await supply_monitors(context, may_exist=may_exist)
-        said = {"monitors": one} if (one := known.monitored.refusal) is not None else {}
-        known.memory = note_refusals(known.memory, refusals.WATCHING, said, held, **found.moment)
+        refused = {"monitors": one} if (one := known.monitored.refusal) is not None else {}
+        known.memory = note_refusals(known.memory, refusals.WATCHING, refused, held, **found.moment)
         await self._note_drift(key, known, context, known.monitored.drift)
 
     async def _note_drift(
@@ -410,7 +410,9 @@ class ClusterReconciler:
         for name, one in drift:
             log.warning("drift_repaired", key=str(key), object=name, field=one.field)
             values = {"manager": one.manager, "field": one.field, "object": name}
-            await self._tell(context.reads.resource, Happened(EventReason.DRIFT_REPAIRED, values))
+            await self._record_events(
+                context.reads.resource, Happened(EventReason.DRIFT_REPAIRED, values)
+            )
             known.drift.append(
                 DriftEntry(
                     object=name[:NOTE_MAX],
@@ -420,13 +422,13 @@ class ClusterReconciler:
                 )
             )
 
-    async def _tell(self, resource: Object, *happened: Happened | None) -> None:
+    async def _record_events(self, resource: Object, *happened: Happened | None) -> None:
         """Write Events."""
         for one in happened:
             if one is not None and self._events is not None:
                 await self._events.record(resource, one.reason, one.values)
 
-    async def _say_and_do(
+    async def _write_and_act(
         self,
         key: Key,
         known: Remembered,
@@ -437,9 +439,11 @@ class ClusterReconciler:
         """Write the status, then apply the objects around the set, then act."""
         action = decision.action
         if isinstance(action, act.Record) and context is not None:
-            said = await keep_consent(known, context, action, self._fence)
-            note_done(known, found, action, Done(text=said.text if said else "", refusal=said))
-            if said is not None:  # the next pass reports it
+            refusal = await keep_consent(known, context, action, self._fence)
+            note_done(
+                known, found, action, Done(text=refusal.text if refusal else "", refusal=refusal)
+            )
+            if refusal is not None:  # the next pass reports it
                 decision, action = replace(decision, action=None), None
         account = self._account(found, decision, known)
         try:
@@ -455,8 +459,8 @@ class ClusterReconciler:
         before = resource.get("status") or {}
         moved = moved_of(known, found.seen, before)
         if isinstance(action, act.Record):  # the status write performed it
-            await self._tell(resource, *self._events_of(found, action, context))
-        await self._tell(resource, *of_status(account, before, made, moved))
+            await self._record_events(resource, *self._events_of(found, action, context))
+        await self._record_events(resource, *of_status(account, before, made, moved))
         if context is None or isinstance(action, act.Record):
             return _next(decision, action)
         is_brought = await self._bring(key, known, found, context)
@@ -485,7 +489,7 @@ class ClusterReconciler:
         )
         self._remember(key, known, found, action, done)
         if not done.text:
-            await self._tell(resource, *self._events_of(found, action, context))
+            await self._record_events(resource, *self._events_of(found, action, context))
             if isinstance(action, act.DeletePod):
                 time, reason = moment_text(found.seen.now_ms), reason_of(found, action)
                 known.restarts[action.name] = RestartStatus(time=time, reason=reason)
@@ -562,14 +566,16 @@ class ClusterReconciler:
             known.drift.clear()
         return made
 
-    async def _say_unread(self, key: Key, resource: Object, said: str, now_ms: int) -> RequeueAfter:
+    async def _write_unread(
+        self, key: Key, resource: Object, message: str, now_ms: int
+    ) -> RequeueAfter:
         """Report that the state is unknown, since a read was forbidden."""
-        log.warning("reading_refused", key=str(key), why=said)
-        missing = f"what it needs: {said}"
+        log.warning("reading_refused", key=str(key), why=message)
+        missing = f"what it needs: {message}"
         with suppress(ConflictError, NotFoundError):
             if await self._apply_status(key, resource, unread_status(resource, missing, now_ms)):
                 values = {"verb": "read", "object": missing}
-                await self._tell(resource, Happened(EventReason.MISSING_RIGHTS, values))
+                await self._record_events(resource, Happened(EventReason.MISSING_RIGHTS, values))
         return WATCHFUL
 
     async def _apply_status(self, key: Key, resource: Object, made: dict[str, Any]) -> bool:

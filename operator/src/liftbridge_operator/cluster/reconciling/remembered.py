@@ -179,28 +179,28 @@ def held_of(memory: Memory, kind: str, *, generation: int, now_ms: int) -> dict[
 def note_refusals(
     memory: Memory,
     kind: str,
-    said: Mapping[str, Refusal],
+    fresh: Mapping[str, Refusal],
     held: Mapping[str, Refusal],
     *,
     generation: int,
     now_ms: int,
 ) -> Memory:
     """Replace the refusals of a kind in the memory by those of this pass."""
-    left = (one for one in memory.refused if one.action != kind or one.object in said)
+    left = (one for one in memory.refused if one.action != kind or one.object in fresh)
     memory = replace(memory, refused=tuple(left))
-    for name, refusal in said.items():
+    for name, refusal in fresh.items():
         if name not in held:
             memory = refusals.noted(memory, kind, name, refusal, generation=generation, now=now_ms)
     return memory
 
 
-def refuse(memory: Memory, found: Pass, action: act.Action, said: Refusal) -> Memory:
+def refuse(memory: Memory, found: Pass, action: act.Action, refusal: Refusal) -> Memory:
     """Add the refusal of an action to the memory."""
     return refusals.noted(
         memory,
         type(action).__name__,
         refusals.object_of(action),
-        said,
+        refusal,
         generation=found.seen.desired.generation,
         now=found.seen.now_ms,
     )
@@ -209,11 +209,11 @@ def refuse(memory: Memory, found: Pass, action: act.Action, said: Refusal) -> Me
 def note_status_write(memory: Memory, found: Pass, error: KubeError | None) -> Memory:
     """Note whether the status was written; the next status that is written reports a refusal."""
     name = f"{CLUSTERS.kind}/{found.reads.name}"
-    said = refusal_of(error) if error is not None else None
-    if said is None:
+    refusal = refusal_of(error) if error is not None else None
+    if refusal is None:
         return refusals.settled(memory, refusals.STATUS, name)
     generation, now_ms = found.moment["generation"], found.moment["now_ms"]
-    return refusals.noted(memory, refusals.STATUS, name, said, generation=generation, now=now_ms)
+    return refusals.noted(memory, refusals.STATUS, name, refusal, generation=generation, now=now_ms)
 
 
 async def keep_consent(
@@ -248,10 +248,10 @@ async def would_grow(
             dry_run=True,
         )
     except KubeError as error:
-        said = refusal_of(error)
-        if said is None:
+        refusal = refusal_of(error)
+        if refusal is None:
             raise
-        return said
+        return refusal
     return None
 
 

@@ -32,7 +32,7 @@ async def tidy(context: ActionContext, found: Pass) -> Trouble | None:
         await forget_revisions(context, kept)
     async with refusal_noted(done, f"the {CLAIMS.kind} of a broker that left"):
         await release_volumes(context, brokers.replicas)
-    for name, said in done.refusals.items():
-        shown = f"{name}: {said.text}" if said.reason == "MissingRights" else name
-        return Trouble(said.reason, {"verb": "change", "object": shown, "detail": said.text})
+    for name, refusal in done.refusals.items():
+        shown = f"{name}: {refusal.text}" if refusal.reason == "MissingRights" else name
+        return Trouble(refusal.reason, {"verb": "change", "object": shown, "detail": refusal.text})
     return None

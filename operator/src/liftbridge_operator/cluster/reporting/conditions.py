@@ -49,13 +49,13 @@ def conditions(account: Account, before: Mapping[str, Any]) -> list[dict[str, An
 
 
 def unread(
-    before: Mapping[str, Any], said: str, *, generation: int, now_ms: int
+    before: Mapping[str, Any], message: str, *, generation: int, now_ms: int
 ) -> list[dict[str, Any]]:
     """Compute all conditions of a cluster with a forbidden read: its state is unknown.
 
     Args:
         before: The present status of the resource.
-        said: Message of the API server about the forbidden read.
+        message: Message of the API server about the forbidden read.
         generation: Generation of the resource.
         now_ms: Time of day.
     """
@@ -67,7 +67,7 @@ def unread(
         if entry is None or (spec.presence is Presence.WHEN_TRUE and reason == "NotReconciled"):
             found += [known[spec.type]] if spec.type == "Paused" and spec.type in known else []
             continue
-        values = filled({"verb": "read", "object": said}, entry.text.fields)
+        values = filled({"verb": "read", "object": message}, entry.text.fields)
         made = {
             "type": spec.type,
             "status": entry.status,

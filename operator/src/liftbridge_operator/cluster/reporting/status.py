@@ -116,18 +116,18 @@ def status_of(
     return made.manifest() | {"conditions": conditions(account, before)}
 
 
-def unread_status(resource: Mapping[str, Any], said: str, now_ms: int) -> dict[str, Any]:
+def unread_status(resource: Mapping[str, Any], message: str, now_ms: int) -> dict[str, Any]:
     """Build the status of a cluster with a forbidden read; keep its recorded state.
 
     Args:
         resource: The cluster.
-        said: Message of the API server about the forbidden read.
+        message: Message of the API server about the forbidden read.
         now_ms: Time of day.
     """
     before = resource.get("status") or {}
     generation = int(resource["metadata"].get("generation") or 0)
     kept = {name: value for name, value in before.items() if name in _FIELDS}
-    return kept | {"conditions": unread(before, said, generation=generation, now_ms=now_ms)}
+    return kept | {"conditions": unread(before, message, generation=generation, now_ms=now_ms)}
 
 
 def with_status(resource: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,13 @@ from liftbridge_operator.cluster.rendering.addresses import certified_hosts
 from liftbridge_operator.cluster.rendering.subject import Cluster, Inputs
 from liftbridge_operator.cluster.reporting.account import Certificates
 from liftbridge_operator.cluster.reporting.events import Happened
+from liftbridge_operator.cluster.securing.certificate_states import (
+    state_of_family,
+    state_of_known,
+    steps_of,
+    trouble_of,
+    worst_of,
+)
 from liftbridge_operator.cluster.securing.family import (
     AUTHORITY_KEY,
     Brought,
@@ -43,13 +50,6 @@ from liftbridge_operator.cluster.securing.peer_keys import (
     mounted_keys,
 )
 from liftbridge_operator.cluster.securing.peer_keys import Phase as PeerPhase
-from liftbridge_operator.cluster.securing.telling import (
-    family_told,
-    known_told,
-    steps_of,
-    trouble_of,
-    worst_of,
-)
 from liftbridge_operator.kube.errors import KubeError, NotFoundError
 from liftbridge_operator.kube.intent import differences
 from liftbridge_operator.kube.kinds import CERTIFICATES, CONFIG_MAPS, SECRETS, SETS, Kind
@@ -206,7 +206,9 @@ class SecretStore:
         terms = terms_of(cluster.spec.tls)
         looked = _Pass(cluster, inputs, terms, self._now_s(), may_write, served, held)
         issued = await self._named(looked)
-        against = (said for name, said in looked.refused.items() if name.startswith(SECRETS.kind))
+        against = (
+            refusal for name, refusal in looked.refused.items() if name.startswith(SECRETS.kind)
+        )
         return replace(
             issued,
             trouble=issued.trouble or next(map(trouble_of, against), None),
@@ -230,10 +232,10 @@ class SecretStore:
             certificate = Certificates(reason="Untrusted", detail=str(error), secret=cluster.name)
             return Issued(certificate, is_waiting=True)
         except KubeError as error:
-            said = refusal_of(error)
-            if said is None:
+            refusal = refusal_of(error)
+            if refusal is None:
                 raise
-            return Issued(trouble=trouble_of(said), is_waiting=True)
+            return Issued(trouble=trouble_of(refusal), is_waiting=True)
 
     async def _tried(
         self, looked: _Pass, name: str, part: Callable[[_Pass], Awaitable[_Part]]
@@ -256,10 +258,10 @@ class SecretStore:
             try:
                 return await part(looked)
             except KubeError as error:
-                said = refusal_of(error)
-                if said is None:
+                refusal = refusal_of(error)
+                if refusal is None:
                     raise
-                looked.refused[name] = said
+                looked.refused[name] = refusal
         return await part(replace(looked, may_write=False))
 
     async def _all(self, looked: _Pass) -> Issued:
@@ -288,7 +290,7 @@ class SecretStore:
             return Issued(is_waiting=True)
         keys = await self._tried(looked, f"{SECRETS.kind}/{names.peer_keys(name)}", self._peer_keys)
         certificates, is_waiting = await self._shown(looked)
-        state = worst_of([family_told(internal), *certificates], looked.terms, looked.now_s)
+        state = worst_of([state_of_family(internal), *certificates], looked.terms, looked.now_s)
         state = replace(state, peer_keys=keys.phase.value if keys is not None else "")
         return Issued(state, operator, is_waiting=is_waiting)
 
@@ -450,7 +452,7 @@ class SecretStore:
             trusted = made.files.leaf[names.CA_KEY]
             bundle = secrets.published_bundle(cluster, looked.inputs, trusted)
             await self._tried(looked, shown(bundle), lambda now: self._publish(now, bundle))
-            return [family_told(made)], False
+            return [state_of_family(made)], False
         refused = ""
         if tls.mode is TlsMode.CERT_MANAGER and looked.may_write:
             wanted = subject_names(cluster, certified_hosts(cluster, looked.inputs))
@@ -470,20 +472,20 @@ class SecretStore:
     async def _ask_for(self, body: Object, looked: _Pass) -> str:
         """Apply a Certificate of cert-manager; return the refusal, empty for none."""
         name = shown(body)
-        said = looked.held.get(name)
-        if said is None:
+        refusal = looked.held.get(name)
+        if refusal is None:
             try:
                 await self._apply(CERTIFICATES, body, looked)
             except NotFoundError:
-                said = Refusal("UnsupportedChange", "the API server knows no Certificate")
+                refusal = Refusal("UnsupportedChange", "the API server knows no Certificate")
             except KubeError as error:
-                said = refusal_of(error)
-                if said is None:
+                refusal = refusal_of(error)
+                if refusal is None:
                     raise
-        if said is None:
+        if refusal is None:
             return ""
-        looked.refused[name] = said
-        return said.text
+        looked.refused[name] = refusal
+        return refusal.text
 
     async def _looked_at(self, name: str, looked: _Pass) -> tuple[list[Certificates], bool]:
         """Return the state of a Secret that cert-manager or a user maintains."""
@@ -498,7 +500,7 @@ class SecretStore:
         except ValueError as error:
             certificate = Certificates(reason="Untrusted", detail=str(error), secret=name)
             return [certificate], True
-        return [known_told(known, name)], False
+        return [state_of_known(known, name)], False
 
     # -- reading and writing --------------------------------------------------------------------
 

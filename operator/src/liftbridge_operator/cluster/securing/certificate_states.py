@@ -14,12 +14,12 @@ from liftbridge_operator.cluster.securing.family import FORMER_CERT, Brought, Fi
 from liftbridge_operator.model.catalogue.names import EventReason
 
 
-def trouble_of(said: Refusal) -> Trouble:
+def trouble_of(refusal: Refusal) -> Trouble:
     """Return the problem to report when the API server refuses a call about a Secret."""
-    if said.reason == "MissingRights":
-        values = {"verb": "keep", "object": f"Secrets of the cluster: {said.text}"}
-        return Trouble(said.reason, values)
-    return Trouble(said.reason, {"object": "a Secret of the cluster", "detail": said.text})
+    if refusal.reason == "MissingRights":
+        values = {"verb": "keep", "object": f"Secrets of the cluster: {refusal.text}"}
+        return Trouble(refusal.reason, values)
+    return Trouble(refusal.reason, {"object": "a Secret of the cluster", "detail": refusal.text})
 
 
 def steps_of(before: Files, after: Brought) -> list[Happened]:
@@ -34,7 +34,7 @@ def steps_of(before: Files, after: Brought) -> list[Happened]:
     return events
 
 
-def family_told(brought: Brought) -> Certificates:
+def state_of_family(brought: Brought) -> Certificates:
     """Return the state of a family that the operator maintains."""
     phase = brought.verdict.phase
     return Certificates(
@@ -46,7 +46,7 @@ def family_told(brought: Brought) -> Certificates:
     )
 
 
-def known_told(known: Known, secret: str) -> Certificates:
+def state_of_known(known: Known, secret: str) -> Certificates:
     """Return the state of a certificate that cert-manager or a user maintains."""
     return Certificates(
         reason="Valid",
