@@ -1,6 +1,6 @@
 """One TCP or TLS connection to a NATS server, from the first byte to the last.
 
-During the handshake it passes lines to nats-py. From `begin` on, it passes each chunk from the
+During the handshake it collects lines for nats-py. From `begin` on, it passes each chunk from the
 socket to the parser of `wire.nats` and then to the handler, without a task, queue or callback for
 each message. All output of a turn of the loop is sent with one write.
 """
@@ -10,6 +10,7 @@ import ssl
 from collections import deque
 from typing import Final, Protocol, cast
 
+from liftbridge_broker.adapters.nats.handshake_lines import HandshakeLines
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.wire.nats import INFO_BYTES_MAX, PING, PONG, NatsParser, NatsProtocolError
@@ -65,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
             `SILENT_PINGS_MAX` pings the connection is closed.
 
     Attributes:
+        lines: What the server sends before `begin`.
         bytes_in: Bytes received.
         bytes_out: Bytes passed to the socket.
         behind_at: Loop time of the latest read of `BACKLOG_READ_BYTES` or of a full buffer; 0 for
@@ -90,13 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reason = ""
         self._error_text, self._error_at = "", -ERROR_SECONDS
 
-        self._read = memoryview(bytearray(READ_BYTES))
-        self._read_bytes = READ_BYTES
-        self._read_messages = 0
-        self._greeting = bytearray()
-        self._deferred = b""
-        self._is_greeted = False
-        self._more: asyncio.Future[None] | None = None
+        self._reads = _ReadBuffer()
         self._parser: NatsParser | None = None
 
         self._pending: list[bytes] = []
@@ -107,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._silent_count = 0
         self._timer: asyncio.TimerHandle | None = None
 
+        self.lines = HandshakeLines(loop)
         self.bytes_in = 0
         self.bytes_out = 0
         self.behind_at = 0.0
@@ -122,25 +119,24 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio passes it
         """Return the buffer of the next read."""
-        return self._read[: self._read_bytes]
+        return self._reads.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle a chunk from the socket."""
-        data = bytes(self._read[:nbytes])
+        reads = self._reads
+        data = bytes(reads.buffer[:nbytes])
         self.bytes_in += nbytes
         self._silent_count = 0
-        if nbytes >= min(self._read_bytes, BACKLOG_READ_BYTES):
+        if nbytes >= min(len(reads.buffer), BACKLOG_READ_BYTES):
             self.behind_at = self._loop.time()
         if self._parser is not None:
-            self._read_messages = 0
+            reads.message_count = 0
             self._feed(data)
-            fitting = nbytes * READ_MESSAGES // (self._read_messages or 1)
-            self._read_bytes = min(max(fitting, READ_BYTES // 16), READ_BYTES)
+            reads.fit(nbytes)
             return
-        self._greeting += data
-        if len(self._greeting) > INFO_BYTES_MAX:
+        if self.lines.unread_bytes + nbytes > INFO_BYTES_MAX:
             self._fail(f"more than {INFO_BYTES_MAX} bytes before the handshake was over")
-        self._wake()
+        self.lines.add(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Handle the end of the socket."""
@@ -159,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pongs.clear()
         self._pending.clear()
         self._lost.set_result(None)
-        self._wake()
+        self.lines.end()
         if self._parser is not None:
             self._handler.on_lost(self, reason)
 
@@ -173,28 +169,6 @@ class Connection(asyncio.BufferedProtocol):
 
     # The handshake
 
-    async def read_line(self) -> bytes:
-        """Return the next line with its end, empty if the connection ended.
-
-        After the first line, `INFO` and `PING` are kept for the parser: nats-py then expects only
-        the answer to its own `PING`.
-        """
-        while True:
-            end = self._greeting.find(b"\r\n")
-            if end < 0:
-                if self._is_lost:
-                    return b""
-                self._more = self._loop.create_future()
-                await self._more
-                continue
-            line = bytes(self._greeting[: end + 2])
-            del self._greeting[: end + 2]
-            if self._is_greeted and line.startswith((b"INFO ", b"PING")):
-                self._deferred += line
-                continue
-            self._is_greeted = True
-            return line
-
     async def start_tls(self, context: ssl.SSLContext, host: str, timeout_s: float) -> None:
         """Switch to TLS.
 
@@ -202,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
             OSError: The handshake failed, or clear-text bytes arrived before TLS, which may be an
                 attacker's.
         """
-        if self._greeting:
+        if self.lines.unread_bytes:
             raise ConnectionAbortedError("the server sent data between INFO and TLS")
         transport = self._transport
         assert transport is not None
@@ -222,8 +196,7 @@ class Connection(asyncio.BufferedProtocol):
             self._handler.on_lost(self, self._reason)
             return
         self._timer = self._loop.call_later(self._ping_interval_s, self._ping)
-        rest = self._deferred + bytes(self._greeting)
-        self._greeting.clear()
+        rest = self.lines.take_rest()
         if rest:
             self._feed(rest)
 
@@ -323,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
         """Pass messages on to the handler."""
-        self._read_messages += len(payloads)
+        self._reads.message_count += len(payloads)
         self._handler.on_messages(subscription, arrivals, payloads)
 
     def on_ping(self) -> None:
@@ -390,7 +363,21 @@ class Connection(asyncio.BufferedProtocol):
         """Abort the connection; asyncio reports its end in the next turn."""
         self.abort(reason)
 
-    def _wake(self) -> None:
-        """Wake a waiting `read_line`."""
-        if self._more is not None and not self._more.done():
-            self._more.set_result(None)
+
+class _ReadBuffer:
+    """Buffer for reads of a socket, about as large as `READ_MESSAGES` messages like the last ones.
+
+    Attributes:
+        buffer: Buffer of the next read.
+        message_count: Messages of the present read, counted by the connection.
+    """
+
+    def __init__(self) -> None:
+        self._whole = memoryview(bytearray(READ_BYTES))
+        self.buffer = self._whole
+        self.message_count = 0
+
+    def fit(self, nbytes: int) -> None:
+        """Size the next read by the messages of a read of `nbytes`, which are counted."""
+        fitting = nbytes * READ_MESSAGES // (self.message_count or 1)
+        self.buffer = self._whole[: min(max(fitting, READ_BYTES // 16), READ_BYTES)]

@@ -202,7 +202,7 @@ class _LineTransport(Transport):
 
     async def readline(self) -> bytes:
         """Return the next line of the handshake."""
-        line = await self._connection.read_line()
+        line = await self._connection.lines.read()
         if line.startswith(b"INFO "):
             _check_info(line[len(b"INFO ") :])
         return line
