@@ -187,7 +187,7 @@ def run_life(files: MemoryFiles, *, commit: bool, cut_at: int = 0) -> Owner:
     """The script until the power is cut at a write point of it, counted from 1, or to its end."""
     owner = Owner(files, commit=commit)
     if cut_at:
-        files.cut_power_at(files.points + cut_at)
+        files.power.cut_at = files.power.points + cut_at
     try:
         for _ in life(owner):
             pass
@@ -245,10 +245,10 @@ def use(owner: Owner, log: PartitionLog) -> None:
 def points(*, commit: bool) -> int:
     files = MemoryFiles()
     Owner(files, commit=commit)
-    before = files.points
+    before = files.power.points
     files = MemoryFiles()
     run_life(files, commit=commit)
-    return files.points - before
+    return files.power.points - before
 
 
 @pytest.mark.parametrize("commit", [False, True])
@@ -256,7 +256,7 @@ def test_script_reaches_everything(commit: bool) -> None:
     owner = Owner(MemoryFiles(), commit=commit)
     steps = list(life(owner))
     assert steps[-1] == "stopped"
-    names = {operation for operation, _ in owner.files.log}
+    names = {operation for operation, _ in owner.files.power.log}
     assert names >= {"append", "sync", "create", "rename", "remove", "truncate", "sync_directory"}
     owner.files.crash(None)
     log, report = open_log(owner.files, owner.journal, commit=commit, clean=True)
@@ -290,7 +290,7 @@ def test_power_cut_at_every_write_point_of_a_recovery(keep: int | None) -> None:
             owner = run_life(files, commit=False, cut_at=point)
             random = None if keep is None else Random(1000 * keep + point)
             files.crash(random)
-            files.cut_power_at(files.points + attempt)
+            files.power.cut_at = files.power.points + attempt
             try:
                 log, report = open_log(files, owner.journal, commit=False)
             except PowerCutError:

@@ -46,8 +46,8 @@ class Life:
                 self.asked.append(command)
                 token = ProposalToken(len(self.asked))
                 self.consensus.propose(token, command, Urgency.ORDINARY)
-            while self.files.submitted_count:
-                for event in self.files.pump(1):
+            while self.files.calls.waiting:
+                for event in self.files.calls.pump(1):
                     self.consensus.on_file_event(event)
                     self._take()
 
@@ -70,7 +70,7 @@ def whole_life(life: Life) -> None:
 def count_points() -> int:
     life = Life(MemoryFiles())
     whole_life(life)
-    return life.files.points
+    return life.files.power.points
 
 
 POINTS = count_points()
@@ -78,7 +78,7 @@ POINTS = count_points()
 
 def cut_life(point: int) -> Life:
     files = MemoryFiles()
-    files.cut_power_at(point)
+    files.power.cut_at = point
     life = Life(files)
     with pytest.raises(PowerCutError):
         whole_life(life)
@@ -87,11 +87,11 @@ def cut_life(point: int) -> Life:
 
 def test_a_life_passes_every_kind_of_write_point() -> None:
     files = MemoryFiles()
-    files.log = type(files.log)(maxlen=10_000)
+    files.power.log = type(files.power.log)(maxlen=10_000)
     life = Life(files)
     whole_life(life)
 
-    assert {operation for operation, _ in files.log} == {
+    assert {operation for operation, _ in files.power.log} == {
         "append", "create", "make_directory", "remove", "rename", "sync", "sync_directory"
     }  # fmt: skip
     assert life.told == life.asked
@@ -122,7 +122,7 @@ def test_a_power_cut_during_every_point_of_recovery_loses_nothing(seed: int) -> 
         while True:
             life = cut_life(first)
             life.files.crash(Random(f"{seed} {first}"))
-            life.files.cut_power_at(life.files.points + second)
+            life.files.power.cut_at = life.files.power.points + second
             try:
                 life.open()
             except PowerCutError:
@@ -201,7 +201,7 @@ class Steps:
         self.possible.append(after)
         log.append(new, written)
         log.submit_sync(SYNC_TOKEN)
-        for event in self.files.pump():
+        for event in self.files.calls.pump():
             assert event.error is None
             log.on_synced()
         assert seen(log) == after
@@ -235,11 +235,11 @@ class Steps:
 def test_a_member_finds_what_it_promised_and_nothing_else(seed: int) -> None:
     whole = Steps(MemoryFiles(), Random(seed))
     whole.run(12)
-    points = whole.files.points
+    points = whole.files.power.points
     assert seen(opened(whole.files)) == whole.durable
     for point in range(1, points + 1):
         files = MemoryFiles()
-        files.cut_power_at(point)
+        files.power.cut_at = point
         steps = Steps(files, Random(seed))
         with pytest.raises(PowerCutError):
             steps.run(12)
@@ -262,11 +262,11 @@ def test_power_cut_while_a_start_removes_what_snapshots_cover(seed: int) -> None
             log.save_snapshot(number, b"state")
         append(files, log, 5)
         files.kill()
-        files.cut_power_at(files.points + point)
+        files.power.cut_at = files.power.points + point
         try:
             opened(files)
             is_whole = True
-            files.cut_power_at(0)
+            files.power.cut_at = 0
         except PowerCutError:
             files.crash(Random(f"{seed} {point}"))
         files.kill()

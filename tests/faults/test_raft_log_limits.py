@@ -48,8 +48,8 @@ class Alone:
             self.now += 1_000_000_000
             self.consensus.on_timer(Instant(self.now))
             self._take()
-            while self.files.submitted_count:
-                for event in self.files.pump(1):
+            while self.files.calls.waiting:
+                for event in self.files.calls.pump(1):
                     self.consensus.on_file_event(event)
                 self._take()
 

@@ -61,7 +61,7 @@ class JournalMachine(RuleBasedStateMachine):
     @rule()
     def finish(self) -> None:
         assert self.flight is not None
-        self.files.pump()
+        self.files.calls.pump()
         self.journal.finish_flush()
         self.settle(self.flight[1])
         self.flight = None
@@ -73,13 +73,13 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 1 << 30), steps=st.integers(1, 6))
     def cut_power_inside_a_flush(self, seed: int, steps: int) -> None:
-        self.files.cut_power_at(self.files.points + steps)
+        self.files.power.cut_at = self.files.power.points + steps
         try:
             self.flush()
         except PowerCutError:
             self.crash(seed)
         else:
-            self.files.cut_power_at(0)
+            self.files.power.cut_at = 0
 
     @rule(seed=st.integers(0, 1 << 30))
     def crash(self, seed: int) -> None:

@@ -206,7 +206,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
     @rule()
     def end_sync(self) -> None:
         assert self.flight is not None
-        self.files.pump()
+        self.files.calls.pump()
         self.log.mark_synced(Offset(self.flight[0]))
         self.flight = None
         self.note_state()
@@ -219,7 +219,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
 
     @rule()
     def stop_and_start(self) -> None:
-        self.files.pump()
+        self.files.calls.pump()
         before = self.log.segments()
         self.log.close()
         assert self.files.open_count == 0

@@ -116,7 +116,7 @@ def test_recovery_can_be_interrupted_anywhere() -> None:
         leap(files, 1 << 62)
         old = {files.content(path) for path in files.paths() if path.startswith(METADATA_DIRECTORY)}
         snapshot = find(files, None).snapshot
-        files.cut_power_at(files.points + count)
+        files.power.cut_at = files.power.points + count
         try:
             recover.apply(files, snapshot)
         except PowerCutError:

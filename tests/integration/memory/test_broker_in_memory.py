@@ -251,10 +251,10 @@ async def test_no_deadline_is_met_during_a_pause_and_all_are_after(broker, lb):
     await stream.publish(b"0")
     broker.pause()
     await broker.advance(60)
-    synced = broker.disk.points
+    synced = broker.disk.power.points
     broker.resume()
     await broker.publish_nats("unheard", b"")  # returns when the broker has come to rest
-    assert broker.disk.points > synced
+    assert broker.disk.power.points > synced
     await broker.kill()
     await broker.restart()
     assert await values(stream) == [b"0"]
@@ -265,10 +265,10 @@ async def test_pause_holds_up_what_was_about_to_be_done(broker, lb):
     publishing = asyncio.get_running_loop().create_task(broker.publish_nats("s", b"0"))
     await asyncio.sleep(0)  # published, and not delivered yet
     broker.pause()
-    points = broker.disk.points
+    points = broker.disk.power.points
     for _ in range(10):
         await asyncio.sleep(0)
-    assert broker.disk.points == points
+    assert broker.disk.power.points == points
     await publishing
     broker.resume()
     assert await values(stream) == [b"0"]

@@ -86,13 +86,13 @@ def test_proposals_during_a_sync_share_the_next_one() -> None:
     member = group[1]
     for number in range(100):
         member.propose(b"%d" % number)
-    before = member.files.points
+    before = member.files.power.points
 
     group.settle()
 
     assert tokens_of(member.outcomes) == list(range(1, 101))
     # Two syncs, one append for the second group, one mark at the end.
-    assert member.files.points - before == 4
+    assert member.files.power.points - before == 4
 
 
 def test_alone_everything_told_is_there_at_once_after_a_power_cut() -> None:
@@ -482,7 +482,7 @@ def test_a_broken_disk_ends_the_log_and_is_not_tried_again(
     assert isinstance(first.error, kind)
     assert isinstance(second, Refused)
     assert isinstance(second.error, UnavailableError)
-    assert member.files.submitted_count == 0
+    assert not member.files.calls.waiting
     member.propose(b"z")
     assert isinstance(member.outcomes[-1], Refused)
     assert member.running.next_deadline() is None

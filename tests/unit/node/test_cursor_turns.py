@@ -103,7 +103,7 @@ def turns(world: NodeWorld) -> Iterator[None]:
     yield
     while world.armed is not None and world.armed <= world.now:
         world.armed = None
-        for event in world.files.pump():
+        for event in world.files.calls.pump():
             world.node.on_file_event(event, world.now, world.wall_ns)
             yield
         world.node.on_timer(world.now, world.wall_ns)

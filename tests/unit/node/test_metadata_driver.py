@@ -86,8 +86,8 @@ class World:
             self.driver.on_timer(Instant(0))
 
     def sync(self) -> None:
-        while self.files.submitted_count:
-            for event in self.files.pump():
+        while self.files.calls.waiting:
+            for event in self.files.calls.pump():
                 self.driver.on_file_event(event)
 
     def do(self, *commands: Command) -> None:
@@ -164,12 +164,12 @@ def test_every_command_is_answered(world: World) -> None:
 
 
 def test_a_hopeless_command_is_refused_at_once_and_not_logged(world: World) -> None:
-    before = world.files.points
+    before = world.files.power.points
     world.propose(DeleteStream(name=FOO))
 
     (answer,) = world.answers
     assert isinstance(answer, NotFoundError)
-    assert world.files.points == before
+    assert world.files.power.points == before
 
 
 def test_of_two_equal_creations_in_flight_the_second_is_refused_when_applied(world: World) -> None:
@@ -186,14 +186,14 @@ def test_of_two_equal_creations_in_flight_the_second_is_refused_when_applied(wor
 
 
 def test_a_thousand_creations_share_two_syncs(world: World) -> None:
-    before = world.files.points
+    before = world.files.power.points
     world.propose(*(create(f"s{number}") for number in range(1000)))
     world.pump()
 
     assert world.answers == [StreamIdAnswer(StreamId(3 + number)) for number in range(1000)]
     # Two groups, each an append and a sync; then the mark, and the snapshot that was due:
     # a small file and a new log file, each made, written, synced and renamed.
-    assert world.files.points - before <= 2 * 2 + 1 + 20
+    assert world.files.power.points - before <= 2 * 2 + 1 + 20
 
 
 def test_a_callback_may_propose_and_order_is_kept(world: World) -> None:

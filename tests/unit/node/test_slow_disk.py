@@ -22,7 +22,7 @@ def stalled_leader(world: ClusterWorld, policy: FsyncPolicy) -> Member:
     world.commit(b"a")
     leader = world.leader()
     assert leader is not None
-    leader.files.is_stalled = True
+    leader.files.calls.is_stalled = True
     return leader
 
 
@@ -36,7 +36,7 @@ def test_a_leader_whose_disk_stalls_hands_over(policy: FsyncPolicy) -> None:
     assert world.commit(b"c") >= 1
     assert former.broker in world.state().replicas
 
-    former.files.is_stalled = False
+    former.files.calls.is_stalled = False
     world.until(lambda: len(world.state().isr) == 3)
     assert world.leader() is not former
 
@@ -46,7 +46,7 @@ def test_a_short_stall_changes_nothing() -> None:
     leader = stalled_leader(world, FsyncPolicy.COMMIT)
     answers = world.publish(b"b")
     world.run(2_500)
-    leader.files.is_stalled = False
+    leader.files.calls.is_stalled = False
     world.until(lambda: answers.is_answered)
     assert changes(world, 3_000) == 0
     assert world.leader() is leader
@@ -57,10 +57,10 @@ def test_the_only_replica_in_sync_goes_on() -> None:
     world.create(factor=1, fsync_policy=FsyncPolicy.COMMIT)
     leader = world.leader()
     assert leader is not None
-    leader.files.is_stalled = True
+    leader.files.calls.is_stalled = True
     answers = world.publish(b"b")
     assert changes(world, 5_000) == 0
-    leader.files.is_stalled = False
+    leader.files.calls.is_stalled = False
     world.until(lambda: answers.is_answered)
     assert answers.offset == 0
 
@@ -73,7 +73,7 @@ def test_leaders_do_not_change_again_and_again_when_every_disk_is_slow_under_a_l
     for _ in range(50):
         leader = world.leader()
         for member in world.alive:
-            member.files.is_stalled = member is leader
+            member.files.calls.is_stalled = member is leader
         if leader is not None:
             world.publish(b"b")
         found += changes(world, 1_000)

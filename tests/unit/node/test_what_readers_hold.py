@@ -132,7 +132,7 @@ def test_reads_from_the_disk_are_bounded_and_everyone_has_a_turn(
         gone.close(world.now)
     waiting = [one for one in waiting if one not in waiting[::3]]
     while waiting:
-        events = world.files.pump()
+        events = world.files.calls.pump()
         assert events, f"{len(waiting)} wait for ever"
         assert sum(len(event.data) for event in events) <= 100_000 or len(events) == 1
         for event in events:

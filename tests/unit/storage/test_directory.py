@@ -218,10 +218,10 @@ def test_power_cut_at_every_point_of_making_and_trashing_loses_no_log() -> None:
 
     files = MemoryFiles()
     script(files, [])
-    for point in range(1, files.points + 1):
+    for point in range(1, files.power.points + 1):
         for seed in range(10):
             files, done = MemoryFiles(), list[str]()
-            files.cut_power_at(point)
+            files.power.cut_at = point
             with pytest.raises(PowerCutError):
                 script(files, done)
             files.crash(Random(seed))

@@ -110,7 +110,7 @@ def test_metadata_log_that_counts_after_a_failed_sync_survives_a_power_cut() -> 
     log.append([entry(2)], HardState(1, ME, 1))
     files.fail(Fault("sync", FIRST_WAL))
     log.submit_sync(SYNC_TOKEN)
-    (event,) = files.pump()
+    (event,) = files.calls.pump()
     assert event.error is not None
     files.kill()
 

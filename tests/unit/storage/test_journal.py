@@ -278,9 +278,9 @@ def test_thousand_partitions_load_from_one_file() -> None:
     wanted = {PartitionId(n << 24): state(n, epoch_count=3) for n in range(1, 1_001)}
     for partition, known in wanted.items():
         journal.put(partition, known, is_strict=False)
-    points = files.points
+    points = files.power.points
     journal.flush()
-    assert files.points - points <= 5
+    assert files.power.points - points <= 5
     assert load(files).states == wanted
 
 
@@ -303,13 +303,13 @@ def script(files: MemoryFiles, acknowledged: list[dict[PartitionId, LogState]]) 
 def test_power_cut_at_every_write_and_sync_keeps_what_was_flushed() -> None:
     files = MemoryFiles()
     script(files, [])
-    points = files.points
+    points = files.power.points
     assert points > 12
     cuts = 0
     for point in range(1, points + 1):
         for seed in range(20):
             files, acknowledged = MemoryFiles(), list[dict[PartitionId, LogState]]([{}])
-            files.cut_power_at(point)
+            files.power.cut_at = point
             with pytest.raises(PowerCutError):
                 script(files, acknowledged)
             files.crash(Random(seed))

@@ -287,7 +287,7 @@ def cold_drain(bench: LogBench, reader: LogReader | BatchReader, max_bytes: int)
             assert result.slices == []
             assert reader.read(max_bytes, end) == result
             bench.files.submit_read(Token(1), *result.need)
-            reader.feed(bench.files.pump()[0].data)
+            reader.feed(bench.files.calls.pump()[0].data)
 
 
 @pytest.mark.parametrize("max_bytes", [1, 300, MIB])

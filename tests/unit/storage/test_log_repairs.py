@@ -317,11 +317,11 @@ def test_whole_redo_file_is_completed_and_a_torn_one_dropped() -> None:
     before = snapshot(bench.files)
     bench.open()
     bench.journal = bench.log.state._replace(recovery_point=Offset(3))
-    stops = bench.files.points
+    stops = bench.files.power.points
     bench.files.fail(Fault("truncate", log_path(0)))
     with pytest.raises(FilesError):
         bench.log.truncate(Offset(3))
-    assert bench.files.points > stops
+    assert bench.files.power.points > stops
     redo = bench.files.content(log_path(0) + ".truncated")
     bench.files.kill()
     report = bench.open()
@@ -347,7 +347,7 @@ def test_completing_a_cut_may_be_interrupted_too(point: int) -> None:
     with pytest.raises(FilesError):
         bench.log.truncate(Offset(3))
     bench.files.crash(None)
-    bench.files.cut_power_at(bench.files.points + point)
+    bench.files.power.cut_at = bench.files.power.points + point
     is_opened(bench)
     bench.files.crash(None)
     assert bench.open().quarantined == ()
@@ -383,7 +383,7 @@ def test_copy_is_durable_before_the_log_is_cut() -> None:
     data = b"".join(batches)[:-9]
     for point in range(1, 20):
         bench.files.put(log_path(0), data)
-        bench.files.cut_power_at(bench.files.points + point)
+        bench.files.power.cut_at = bench.files.power.points + point
         bench.journal = LogState(Offset(0), Offset(4), Offset(4), ())
         survived = is_opened(bench)
         bench.files.crash(None)

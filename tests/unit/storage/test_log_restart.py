@@ -51,7 +51,7 @@ def test_empty_log_begins_anew_below_its_start() -> None:
 def cut_at(point: int, seed: int) -> bool:
     """Cut the power at one write of a restart below the start; whether it came so far."""
     bed = emptied()
-    bed.files.cut_power_at(bed.files.points + point)
+    bed.files.power.cut_at = bed.files.power.points + point
     try:
         bed.store.restart(A, Offset(2), bed.now)
     except PowerCutError:

@@ -53,9 +53,9 @@ def test_several_batches_are_one_write() -> None:
     bench = LogBench()
     bench.append(b"first")
     batches = [Batches().make(1, [b"a"], epoch=2), Batches().make(2, [b"b", b"c"], epoch=5)]
-    before = bench.files.points
+    before = bench.files.power.points
     bench.log.append_batches(b"".join(batches), [header_of(b) for b in batches], 0)
-    assert bench.files.points == before + 1
+    assert bench.files.power.points == before + 1
     assert list(bench.values()) == [0, 1, 2, 3]
     assert bench.log.epochs.entries == ((1, 0), (2, 1), (5, 2))
 

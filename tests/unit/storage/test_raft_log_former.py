@@ -127,7 +127,7 @@ def test_a_power_cut_at_every_point_of_the_change_loses_nothing() -> None:
         point += 1
         files = MemoryFiles()
         former(files)
-        files.cut_power_at(files.points + point)
+        files.power.cut_at = files.power.points + point
         try:
             opened(files)
         except PowerCutError:

@@ -68,14 +68,14 @@ def test_it_founds_nothing_until_it_has_the_metadata_of_a_cluster() -> None:
 def test_power_that_fails_at_any_step_leaves_no_voter_and_keeps_the_name() -> None:
     files = member()
     retire(files, FORMER)
-    first = files.points
+    first = files.power.points
     renew_retired(files, "d-2", (METADATA,))
-    assert files.points > first + 5
-    for point in range(first + 1, files.points + 1):
+    assert files.power.points > first + 5
+    for point in range(first + 1, files.power.points + 1):
         for seed in range(5):
             cut = member()
             retire(cut, FORMER)
-            cut.cut_power_at(point)
+            cut.power.cut_at = point
             with pytest.raises(PowerCutError):
                 renew_retired(cut, "d-2", (METADATA,))
             cut.crash(Random(seed))

@@ -114,7 +114,7 @@ def test_power_cut_anywhere_leaves_the_old_or_the_new_contents(
     payloads: list[bytes], point: int, seed: int
 ) -> None:
     files = MemoryFiles()
-    files.cut_power_at(point)
+    files.power.cut_at = point
     written: list[bytes] = []
     under_way: list[bytes] = []
     try:
@@ -141,7 +141,7 @@ def test_power_cut_inside_a_removal_never_brings_back_an_older_version() -> None
             files = MemoryFiles()
             write_small_file(files, "a", b"old")
             write_small_file(files, "a", b"new")
-            files.cut_power_at(files.points + point)
+            files.power.cut_at = files.power.points + point
             try:
                 remove_small_file(files, "a")
                 is_removed = True
@@ -156,4 +156,4 @@ def test_power_cut_inside_a_removal_never_brings_back_an_older_version() -> None
 def test_removal_of_an_absent_file_costs_no_sync() -> None:
     files = MemoryFiles()
     remove_small_file(files, "a")
-    assert files.points == 0
+    assert files.power.points == 0

@@ -49,7 +49,7 @@ def test_commit_syncs_at_once_and_tells_only_when_the_sync_returned(
 ) -> None:
     bed.start({A: options})
     bed.append(A, [b"x"])
-    assert bed.files.submitted_count == 1
+    assert len(bed.files.calls.waiting) == 1
     assert bed.log(A).recovery_point == 0
 
     assert bed.pump() == [flushed(A, 1)]
@@ -64,11 +64,11 @@ def test_what_is_appended_during_a_sync_shares_the_next_one(bed: StoreBed) -> No
     bed.append(A, [b"1"])
     for partition in (B, A, C, B):
         bed.append(partition, [b"2"])
-    assert bed.files.submitted_count == 1
+    assert len(bed.files.calls.waiting) == 1
     assert bed.pump(1) == [flushed(A, 1)]
-    assert bed.files.submitted_count == 1
+    assert len(bed.files.calls.waiting) == 1
     assert bed.pump(1) == [flushed(B, 2), flushed(A, 2), flushed(C, 1)]
-    assert bed.files.submitted_count == 0
+    assert not bed.files.calls.waiting
 
 
 def test_interval_waits_for_its_time_and_then_takes_all_along(bed: StoreBed) -> None:
@@ -86,7 +86,7 @@ def test_interval_waits_for_its_time_and_then_takes_all_along(bed: StoreBed) -> 
 def test_interval_does_not_wait_for_more_than_its_bytes(bed: StoreBed) -> None:
     bed.start({A: INTERVAL})
     appended = 0
-    while not bed.files.submitted_count:
+    while not bed.files.calls.waiting:
         bed.append(A, [b"x" * 1_000])
         appended += 1
     assert 5 <= appended <= 16
@@ -132,16 +132,16 @@ def test_idle_store_wants_nothing_but_the_cleaner(bed: StoreBed) -> None:
     bed.append(B, [b"1"])
     bed.pump()
     bed.advance(10_000)
-    points = bed.files.points
+    points = bed.files.power.points
     bed.advance(1_000_000)
-    assert bed.files.points == points
+    assert bed.files.power.points == points
     assert bed.store.next_deadline() is not None
 
 
 def test_policy_that_becomes_commit_syncs_what_waits(bed: StoreBed) -> None:
     bed.start({A: INTERVAL})
     bed.append(A, [b"1"])
-    assert bed.files.submitted_count == 0
+    assert not bed.files.calls.waiting
     bed.store.set_options(A, COMMIT, bed.now)
     assert bed.log(A).commit
     assert bed.pump() == [flushed(A, 1)]
@@ -172,12 +172,12 @@ def test_failed_sync_takes_the_directory_offline_and_is_never_retried(bed: Store
     assert bed.store.failure.endswith("Input/output error")
     assert len(bed.told("data_directory_offline")) == 1
     assert bed.store.next_deadline() is None
-    points = bed.files.points
+    points = bed.files.power.points
     bed.append(A, [b"2"])
     bed.store.on_timer(Instant(bed.now + 10**12), bed.wall_ns)
     assert bed.pump() == []
-    assert bed.files.submitted_count == 0
-    assert bed.files.points == points + 1
+    assert not bed.files.calls.waiting
+    assert bed.files.power.points == points + 1
     assert bed.log(A).recovery_point == 0
 
 
@@ -202,10 +202,10 @@ def test_recovery_point_reaches_the_journal_soon_and_after_the_log(bed: StoreBed
     bed.start({A: COMMIT})
     bed.append(A, [b"1"])
     bed.pump()
-    written = [path for operation, path in bed.files.log if operation == "append"]
+    written = [path for operation, path in bed.files.power.log if operation == "append"]
     assert written[-1].endswith(".log")
     bed.advance(100)
-    assert list(bed.files.log)[-1] == ("sync", "journal")
+    assert list(bed.files.power.log)[-1] == ("sync", "journal")
     bed.files.crash(None)
     bed.start({A: COMMIT})
     assert bed.log(A).recovery_point == 1
@@ -373,7 +373,7 @@ def test_doubt_is_durable_before_anything_is_cut(bed: StoreBed) -> None:
     bed.files.kill()
     bed.files.put(path, bad)
     for count in range(1, 100):
-        bed.files.cut_power_at(bed.files.points + count)
+        bed.files.power.cut_at = bed.files.power.points + count
         with contextlib.suppress(PowerCutError):
             bed.open()
             bed.store.open(A, StreamName("stream"), COMMIT, bed.now)

@@ -191,7 +191,7 @@ def test_log_that_began_anew_is_not_called_damaged_after_a_crash_at_any_write(
     bed.start({A: PLAIN})
     fill(bed, 3)
     bed.advance(5 * MS)
-    bed.files.cut_power_at(bed.files.points + writes)
+    bed.files.power.cut_at = bed.files.power.points + writes
     with suppress(PowerCutError):
         bed.store.delete((A,), bed.now, bed.wall_ns)
         bed.pump(writes % 3)
@@ -200,7 +200,7 @@ def test_log_that_began_anew_is_not_called_damaged_after_a_crash_at_any_write(
         bed.files.crash(None)
     else:
         bed.files.kill()
-    bed.files.cut_power_at(-1)
+    bed.files.power.cut_at = 0
     bed.open()
     found = bed.store.open(A, StreamName("stream"), PLAIN, bed.now)
     assert found.log.log_end_offset in (0, 3)
@@ -238,9 +238,11 @@ def test_logs_are_purged_one_at_a_time_oldest_first(bed: StoreBed) -> None:
     for key in keys:
         bed.store.delete((key,), bed.now, bed.wall_ns)
     trash = sorted(bed.files.list("trash"), key=lambda name: name[17:])
-    bed.files.log.clear()
+    bed.files.power.log.clear()
     bed.advance(600 * MS)
-    removed = [path.split("/")[1] for operation, path in bed.files.log if operation == "remove"]
+    removed = [
+        path.split("/")[1] for operation, path in bed.files.power.log if operation == "remove"
+    ]
     assert removed == trash
     assert len(trash) == len(bed.told("trash_purged")) == 4
 
@@ -356,10 +358,10 @@ def test_log_without_news_is_not_compacted_again(bed: StoreBed) -> None:
     fill(bed, 12, keys="abc")
     bed.advance(5_000 * MS)
     passes = len(bed.told("log_compacted"))
-    points = bed.files.points
+    points = bed.files.power.points
     bed.advance(60_000 * MS)
     assert len(bed.told("log_compacted")) == passes <= 3
-    assert bed.files.points == points
+    assert bed.files.power.points == points
 
 
 def test_record_that_is_not_durable_makes_none_go(bed: StoreBed) -> None:

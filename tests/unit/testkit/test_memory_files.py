@@ -133,7 +133,7 @@ def test_submitted_sync_covers_what_was_appended_before_it_was_submitted() -> No
     files.submit_sync(Token(7), [handle])
     files.append(handle, b"after")
 
-    events = files.pump()
+    events = files.calls.pump()
     files.crash(None)
 
     assert events == (FileEvent(Token(7)),)
@@ -161,7 +161,7 @@ def test_crash_forgets_submitted_calls() -> None:
 
     files.crash(None)
 
-    assert files.pump() == ()
+    assert files.calls.pump() == ()
     assert files.content("a") == b""
 
 
@@ -183,7 +183,7 @@ def test_failed_sync_is_not_made_good_by_a_later_one() -> None:
 
 def test_power_is_cut_at_the_chosen_point_and_stays_off() -> None:
     files = MemoryFiles()
-    files.cut_power_at(2)
+    files.power.cut_at = 2
     handle = files.open("a", create=True)
     with pytest.raises(PowerCutError):
         files.append(handle, b"1")
@@ -230,7 +230,7 @@ def test_cold_file_is_read_by_token_only() -> None:
 
     files.submit_read(Token(3), handle, 8, 4)
 
-    assert files.pump() == (FileEvent(Token(3), b"89"),)
+    assert files.calls.pump() == (FileEvent(Token(3), b"89"),)
 
 
 def test_kill_keeps_what_was_written() -> None:
@@ -246,14 +246,14 @@ def test_kill_keeps_what_was_written() -> None:
 
 def test_kill_does_not_call_off_a_planned_power_cut() -> None:
     files = MemoryFiles()
-    files.cut_power_at(2)
+    files.power.cut_at = 2
     files.open("a", create=True)
     files.kill()
     with pytest.raises(PowerCutError):
         files.open("b", create=True)
-    assert files.is_cut
+    assert files.power.is_cut
     files.crash(None)
-    assert not files.is_cut
+    assert not files.power.is_cut
 
 
 def test_lost_sectors_are_counted_and_can_be_turned_off() -> None:

@@ -135,7 +135,7 @@ class _Life:
     def _take_turn(self) -> None:
         """Pass completed file calls, messages and the due timer to the node."""
         node, now, wall_ns = self._core.node, self.clock.now(), self.clock.wall_ns()
-        for event in self.files.pump():
+        for event in self.files.calls.pump():
             node.on_file_event(event, now, wall_ns)
         for subscription, arrivals, payloads in self.messaging.take_chunks():
             node.on_messages(subscription, arrivals, payloads, now, wall_ns)
@@ -181,7 +181,7 @@ class _Life:
         Raises:
             LiftbridgeError: The start was refused.
         """
-        self.files.on_submitted = self.wake
+        self.files.calls.on_submitted = self.wake
         options = self.options
         self._core.open_store()
         self._core.open(self.messaging, None, None)
@@ -238,7 +238,7 @@ class _Life:
     def end(self) -> None:
         """Stop immediately; the files stay as they are."""
         self.is_over = True
-        self.files.on_submitted = _nobody
+        self.files.calls.on_submitted = _nobody
         self._cancel_turn()
         if self._server is not None:
             self._server.close()

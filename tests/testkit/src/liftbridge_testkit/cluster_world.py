@@ -96,18 +96,18 @@ class HoldingFiles(MemoryFiles):
     def __init__(self) -> None:
         super().__init__()
         self.is_holding = False
-        self._held = list(self._submitted)
+        self._held = list(self.calls.waiting)
 
     def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
         """See the port."""
         super().submit_sync(token, handles)
         if self.is_holding and any(self._handles[one].path.startswith(STREAMS) for one in handles):
-            self._held.append(self._submitted.pop())
+            self._held.append(self.calls.waiting.pop())
 
     def release(self) -> None:
         """Do what was held."""
         self.is_holding = False
-        self._submitted += self._held
+        self.calls.waiting += self._held
         self._held.clear()
 
     def kill(self) -> None:
@@ -277,7 +277,7 @@ class Member:
         world = self.world
         if not self.is_alive or self.is_stalled:
             return False
-        events = self.files.pump()
+        events = self.files.calls.pump()
         for event in events:
             self.node.on_file_event(event, world.now, world.wall_ns)
         is_due = self.armed is not None and self.armed <= world.now

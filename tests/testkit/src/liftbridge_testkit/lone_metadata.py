@@ -54,8 +54,8 @@ def open_lone(
 def pump(files: MemoryFiles, consensus: RaftConsensus) -> list[MetadataEvent]:
     """Run syncs until none is left, and take all events."""
     events = [*consensus.take_events()]
-    while files.submitted_count:
-        for event in files.pump():
+    while files.calls.waiting:
+        for event in files.calls.pump():
             consensus.on_file_event(event)
         events += consensus.take_events()
     return events

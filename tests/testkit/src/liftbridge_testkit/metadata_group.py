@@ -208,7 +208,7 @@ class Member:
 
     def pump(self) -> bool:
         """Complete submitted syncs; return whether there was one."""
-        events = self.files.pump() if self.consensus is not None else ()
+        events = self.files.calls.pump() if self.consensus is not None else ()
         for event in events:
             self.running.on_file_event(event)
             self.take()

@@ -321,7 +321,7 @@ class NodeWorld:
     def settle(self) -> None:
         """Complete file calls, deliver messages and do chores, until nothing is left."""
         while True:
-            events = self.files.pump()
+            events = self.files.calls.pump()
             for event in events:
                 self.node.on_file_event(event, self.now, self.wall_ns)
             messages, self.messaging.new = self.messaging.new, []

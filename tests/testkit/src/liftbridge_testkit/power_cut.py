@@ -111,7 +111,7 @@ class PowerCuts:
         """
         self._restart()
         while self.cut_count < cuts:
-            self.bed.files.cut_power_at(self.bed.files.points + self.random.randint(1, 60))
+            self.bed.files.power.cut_at = self.bed.files.power.points + self.random.randint(1, 60)
             try:
                 while True:
                     self._step()
@@ -199,7 +199,7 @@ class PowerCuts:
             self.bed.commit(partition)
 
     def _pump(self) -> None:
-        for event in self.bed.files.pump(self.random.randint(1, 3)):
+        for event in self.bed.files.calls.pump(self.random.randint(1, 3)):
             self._take(self.bed.store.on_file_event(event, self.bed.now))
 
     def _advance(self) -> None:
@@ -252,7 +252,7 @@ class PowerCuts:
                 self._restart()
             return
         finally:
-            self.is_truncating &= self.bed.files.is_cut
+            self.is_truncating &= self.bed.files.power.is_cut
         model.end = end
         model.records = {o: record for o, record in model.records.items() if o < end}
         model.leader_epoch += 1
@@ -355,7 +355,9 @@ class PowerCuts:
                 self.bed.files.crash(self.random)
             self.bed.files.capacity_bytes = CAPACITY_BYTES
             if self.random.random() < 0.3:
-                self.bed.files.cut_power_at(self.bed.files.points + self.random.randint(1, 30))
+                self.bed.files.power.cut_at = self.bed.files.power.points + self.random.randint(
+                    1, 30
+                )
             try:
                 self._restart()
             except PowerCutError as cut:

@@ -41,7 +41,7 @@ def persist(
     """Write, and wait for the sync."""
     log.append(entries, hard_state)
     log.submit_sync(SYNC_TOKEN)
-    for event in files.pump():
+    for event in files.calls.pump():
         assert event.error is None
         log.on_synced()
 

@@ -210,7 +210,7 @@ class StoreBed:
     def pump(self, limit: int | None = None) -> list[Flushed]:
         """Complete submitted calls and those that they cause. Return what became durable."""
         flushed: list[Flushed] = []
-        while events := self.files.pump(limit):
+        while events := self.files.calls.pump(limit):
             for event in events:
                 flushed += self.store.on_file_event(event, self.now)
             if limit is not None:

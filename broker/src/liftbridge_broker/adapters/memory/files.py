@@ -6,39 +6,22 @@ file, the last one torn, sometimes with a sector that never arrived, and any sub
 changes that is consistent with their order on one name. That is weaker than the guarantees of ext4
 or XFS, so code that passes these tests is safe on them.
 
-Calls by token wait until the owner calls `pump`, which runs them in order; a submitted sync covers
-only what had been appended when it was submitted. Write points (each append, rewrite,
-truncate, sync and change of a name) are counted in `points`, and power can be cut at any of them.
+Calls by token wait until the owner pumps them; a submitted sync covers only what had been appended
+when it was submitted. Every change is a write point, and power can be cut at any of them.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from random import Random
 from typing import NamedTuple
 
-from liftbridge_broker.adapters.memory.inodes import (
-    Directory,
-    Entry,
-    File,
-    NameChange,
-    crash_contents,
-    directories_below,
-    files_below,
-    is_possible,
-    leaves_first,
-    make_durable,
-)
+from liftbridge_broker.adapters.memory.calls import SubmittedCalls
+from liftbridge_broker.adapters.memory.inodes import File, crash_contents
+from liftbridge_broker.adapters.memory.power import Power
+from liftbridge_broker.adapters.memory.tree import Directory, Tree, leaves_first, parts
 from liftbridge_broker.errors import FilesError
-from liftbridge_broker.ports.files import FileEvent, FileHandle, Token
-
-
-class PowerCutError(Exception):
-    """Power failed at the chosen write point; only `crash` brings the files back.
-
-    Not a `LiftbridgeError`, so that no handler of refusals swallows it.
-    """
+from liftbridge_broker.ports.files import FileHandle, Token
 
 
 @dataclass(slots=True)
@@ -66,20 +49,13 @@ class _Open(NamedTuple):
     path: str
 
 
-class _Submitted(NamedTuple):
-    token: Token
-    run: Callable[[], bytes]
-
-
 class MemoryFiles:
     """One data directory in memory.
 
     Attributes:
-        on_submitted: Called for each call by token, so that an owner can schedule a `pump`.
-        points: Write points passed so far.
-        log: Operation and path of each write point, for messages of failing tests.
+        power: Counts write points, and fails at a chosen one.
+        calls: Calls by token, for the owner to pump.
         is_cold: While true `try_read` answers `None`, as if nothing were cached.
-        is_stalled: While true no call by token ends: the device does not answer.
         capacity_bytes: Size of the volume.
         lost_sector_chance: Probability that a file loses a sector between kept ones when it
             crashes with unsynced bytes.
@@ -87,62 +63,58 @@ class MemoryFiles:
     """
 
     def __init__(self, *, capacity_bytes: int = 1 << 50) -> None:
-        self.on_submitted: Callable[[], None] = _nobody
-        self.points = 0
-        self.log: deque[tuple[str, str]] = deque(maxlen=64)
+        self.power = Power()
+        self.calls = SubmittedCalls(self.power)
         self.is_cold = False
-        self.is_stalled = False
         self.capacity_bytes = capacity_bytes
         self.lost_sector_chance = 0.1
         self.lost_sector_count = 0
-        self._root = Directory()
-        self._renames: list[NameChange] = []
+        self._tree = Tree()
         self._handles: dict[FileHandle, _Open] = {}
         self._handle_former = 0
         self._handle_last = 0
-        self._submitted: deque[_Submitted] = deque()
         self._faults: list[Fault] = []
-        self._cut_at: int | None = None
-        self._is_cut = False
         self._used_bytes = 0
 
     # Names, as in the port.
 
     def exists(self, path: str) -> bool:
         """Implement `Files.exists`."""
-        self._require_power()
-        return self._find(path) is not None
+        self.power.require()
+        return self._tree.find(path) is not None
 
     def list(self, path: str) -> Sequence[str]:
         """Implement `Files.list`."""
-        self._require_power()
+        self.power.require()
         self._meet_fault("list", path)
-        node = self._find(path)
+        node = self._tree.find(path)
         return sorted(node.entries) if isinstance(node, Directory) else ()
 
     def make_directory(self, path: str) -> None:
         """Implement `Files.make_directory`."""
-        self._require_power()
+        self.power.require()
         self._meet_fault("make_directory", path)
-        directory = self._root
-        for name in _parts(path):
+        directory = self._tree.root
+        for name in parts(path):
             node = directory.entries.get(name)
             if node is None:
                 node = Directory()
-                self._change_names("make_directory", path, ((directory, name, None, node),))
+                self._tree.change((directory, name, None, node))
+                self.power.meet_point("make_directory", path)
             if not isinstance(node, Directory):
                 raise FilesError(f"make directory {path}: Not a directory")
             directory = node
 
     def remove(self, path: str) -> None:
         """Implement `Files.remove`."""
-        self._require_power()
+        self.power.require()
         self._meet_fault("remove", path)
-        directory, name = self._place(path)
+        directory, name = self._tree.place(path)
         if directory is None or name not in directory.entries:
             return
         for parent, entry, node in leaves_first(directory, name):
-            self._change_names("remove", path, ((parent, entry, node, None),))
+            self._tree.change((parent, entry, node, None))
+            self.power.meet_point("remove", path)
             if isinstance(node, File):
                 self._unlink(node)
 
@@ -153,59 +125,49 @@ class MemoryFiles:
             self.remove(path)
             return b""
 
-        self._submit(token, run)
+        self.calls.submit(token, run)
 
     def rename(self, source: str, target: str) -> None:
         """Implement `Files.rename`."""
-        self._require_power()
+        self.power.require()
         self._meet_fault("rename", source)
-        from_directory, from_name = self._place(source)
-        to_directory, to_name = self._place(target)
+        from_directory, from_name = self._tree.place(source)
+        to_directory, to_name = self._tree.place(target)
         node = None if from_directory is None else from_directory.entries.get(from_name)
         if from_directory is None or to_directory is None or node is None:
             raise FilesError(f"rename {source} to {target}: No such file or directory")
         replaced = to_directory.entries.get(to_name)
         if isinstance(replaced, Directory):
             raise FilesError(f"rename {source} to {target}: File exists")
-        changes = ((from_directory, from_name, node, None), (to_directory, to_name, replaced, node))
-        self._change_names("rename", source, changes)
+        self._tree.change(
+            (from_directory, from_name, node, None), (to_directory, to_name, replaced, node)
+        )
+        self.power.meet_point("rename", source)
         if replaced is not None:
             self._unlink(replaced)
 
     def sync_directory(self, path: str) -> None:
         """Implement `Files.sync_directory`."""
-        self._require_power()
-        directory = self._find(path)
+        self.power.require()
+        directory = self._tree.find(path)
         if not isinstance(directory, Directory):
             raise FilesError(f"sync directory {path}: No such file or directory")
-        self._meet_point("sync_directory", path)
+        self.power.meet_point("sync_directory", path)
         self._meet_fault("sync_directory", path)
-        kept: deque[NameChange] = deque()
-        durable: deque[NameChange] = deque()
-        names: set[tuple[int, str]] = set()
-        for rename in reversed(self._renames):
-            keys = {(id(change[0]), change[1]) for change in rename.changes}
-            # A change includes earlier changes of its names, also in other directories.
-            if not keys.isdisjoint(names) or any(c[0] is directory for c in rename.changes):
-                names |= keys
-                durable.appendleft(rename)
-            else:
-                kept.appendleft(rename)
-        for rename in durable:
-            make_durable(rename)
-        self._renames = list(kept)
+        self._tree.sync(directory)
 
     # Contents, as in the port.
 
     def open(self, path: str, *, create: bool = False) -> FileHandle:
         """Implement `Files.open`."""
-        self._require_power()
+        self.power.require()
         self._meet_fault("open", path)
-        directory, name = self._place(path)
+        directory, name = self._tree.place(path)
         node = None if directory is None else directory.entries.get(name)
         if node is None and create and directory is not None:
             node = File()
-            self._change_names("create", path, ((directory, name, None, node),))
+            self._tree.change((directory, name, None, node))
+            self.power.meet_point("create", path)
         if not isinstance(node, File):
             raise FilesError(f"open {path}: No such file or directory")
         self._handle_last += 1
@@ -220,12 +182,12 @@ class MemoryFiles:
 
     def size(self, handle: FileHandle) -> int:
         """Implement `Files.size`."""
-        self._require_power()
+        self.power.require()
         return len(self._handles[handle].file.data)
 
     def read(self, handle: FileHandle, position: int, length: int) -> bytes:
         """Implement `Files.read`."""
-        self._require_power()
+        self.power.require()
         file, path = self._handles[handle]
         self._meet_fault("read", path)
         with memoryview(file.data) as view:
@@ -244,37 +206,37 @@ class MemoryFiles:
             with memoryview(file.data) as view:
                 return bytes(view[position : position + length])
 
-        self._submit(token, run)
+        self.calls.submit(token, run)
 
     def append(self, handle: FileHandle, data: bytes) -> None:
         """Implement `Files.append`."""
-        self._require_power()
+        self.power.require()
         file, path = self._handles[handle]
         self._meet_fault("append", path)
         if self._used_bytes + len(data) > self.capacity_bytes:
             raise FilesError(f"append to {path}: No space left on device", is_full=True)
         self._used_bytes += len(data) if file.is_linked else 0
         file.append(bytes(data))
-        self._meet_point("append", path)
+        self.power.meet_point("append", path)
 
     def truncate(self, handle: FileHandle, length: int) -> None:
         """Implement `Files.truncate`."""
-        self._require_power()
+        self.power.require()
         file, path = self._handles[handle]
         self._meet_fault("truncate", path)
         assert 0 <= length <= len(file.data)
         self._used_bytes -= len(file.data) - length if file.is_linked else 0
         file.truncate(length)
-        self._meet_point("truncate", path)
+        self.power.meet_point("truncate", path)
 
     def rewrite(self, handle: FileHandle, position: int) -> None:
         """Implement `Files.rewrite`."""
-        self._require_power()
+        self.power.require()
         file, path = self._handles[handle]
         self._meet_fault("rewrite", path)
         assert 0 <= position <= len(file.data)
         file.rewrite(position)
-        self._meet_point("rewrite", path)
+        self.power.meet_point("rewrite", path)
 
     def sync(self, handle: FileHandle) -> None:
         """Implement `Files.sync`."""
@@ -292,7 +254,7 @@ class MemoryFiles:
                 self._sync(file, path, sequence)
             return b""
 
-        self._submit(token, run)
+        self.calls.submit(token, run)
 
     def free_bytes(self) -> int:
         """Implement `Files.free_bytes`."""
@@ -302,38 +264,12 @@ class MemoryFiles:
         """Implement `Files.total_bytes`."""
         return self.capacity_bytes
 
-    # For tests: submitted calls, power, faults.
-
-    @property
-    def submitted_count(self) -> int:
-        """Return the number of calls by token that wait for `pump`."""
-        return len(self._submitted)
-
-    @property
-    def is_cut(self) -> bool:
-        """Return whether the power is off."""
-        return self._is_cut
+    # For tests: crashes, faults.
 
     @property
     def open_count(self) -> int:
         """Number of open handles, to find leaks."""
         return len(self._handles)
-
-    def pump(self, limit: int | None = None) -> tuple[FileEvent, ...]:
-        """Run submitted calls in order, at most `limit`; their events belong to the caller."""
-        events: deque[FileEvent] = deque()
-        while self._submitted and not self.is_stalled and (limit is None or len(events) < limit):
-            self._require_power()
-            token, run = self._submitted.popleft()
-            try:
-                events.append(FileEvent(token, run()))
-            except FilesError as error:
-                events.append(FileEvent(token, error=error))
-        return tuple(events)
-
-    def cut_power_at(self, point: int) -> None:
-        """Raise `PowerCutError` at the write point number `point` (see `points`), from 1."""
-        self._cut_at = point
 
     def crash(self, keep: Random | None) -> None:
         """Cut the power and restore it: volatile state is gone, handles are closed.
@@ -341,10 +277,10 @@ class MemoryFiles:
         Args:
             keep: Chooses the unsynced changes that survive; `None` keeps none.
         """
-        self._crash_names(keep)
-        for file in files_below(self._root):
+        self._tree.crash(keep)
+        for file in self._tree.files():
             self.lost_sector_count += crash_contents(file, keep, self.lost_sector_chance)
-        self._cut_at = None
+        self.power.cut_at = 0
         self._restart()
 
     def kill(self) -> None:
@@ -363,28 +299,18 @@ class MemoryFiles:
 
     def content(self, path: str) -> bytes:
         """Return the contents of a file that a process reads."""
-        return bytes(self._file(path).data)
+        return bytes(self._tree.file(path).data)
 
     def durable_content(self, path: str) -> bytes:
         """Return the contents of a file that would certainly survive, if its name does."""
-        return bytes(self._file(path).durable)
+        return bytes(self._tree.file(path).durable)
 
     def put(self, path: str, data: bytes) -> None:
         """Set durable contents of a file, as damage or an old version would; creates parents."""
-        directory = self._root
-        *parents, name = _parts(path)
-        for parent in parents:
-            node = directory.entries.setdefault(parent, Directory())
-            assert isinstance(node, Directory)
-            directory.durable.setdefault(parent, node)
-            directory = node
-        old = directory.entries.get(name)
-        assert not isinstance(old, Directory)
-        file = old or File()
+        file = self._tree.plant(path)
         self._used_bytes += len(data) - len(file.data)
         file.data, file.durable = bytearray(data), bytearray(data)
         file.unsynced.clear()
-        directory.entries[name] = directory.durable[name] = file
 
     def flip_bit(self, path: str, bit: int) -> None:
         """Flip one bit, counted from the start of the file."""
@@ -398,7 +324,7 @@ class MemoryFiles:
         queue = [under]
         while queue:
             path = queue.pop()
-            node = self._find(path)
+            node = self._tree.find(path)
             if isinstance(node, File):
                 found.append(path)
             elif node is not None:
@@ -407,13 +333,9 @@ class MemoryFiles:
 
     # Inside.
 
-    def _submit(self, token: Token, run: Callable[[], bytes]) -> None:
-        self._submitted.append(_Submitted(token, run))
-        self.on_submitted()
-
     def _sync(self, file: File, path: str, sequence: int) -> None:
-        self._require_power()
-        self._meet_point("sync", path)
+        self.power.require()
+        self.power.meet_point("sync", path)
         try:
             self._meet_fault("sync", path)
         except FilesError:
@@ -424,17 +346,6 @@ class MemoryFiles:
     def _unlink(self, file: File) -> None:
         file.is_linked = False
         self._used_bytes -= len(file.data)
-
-    def _require_power(self) -> None:
-        if self._is_cut:
-            raise PowerCutError("power is cut")
-
-    def _meet_point(self, operation: str, path: str) -> None:
-        self.points += 1
-        self.log.append((operation, path))
-        if self.points == self._cut_at:
-            self._is_cut = True
-            raise PowerCutError(f"power cut at point {self.points}: {operation} {path}")
 
     def _meet_fault(self, operation: str, path: str) -> None:
         for fault in self._faults:
@@ -447,64 +358,9 @@ class MemoryFiles:
                 text = "No space left on device" if fault.is_full else "Input/output error"
                 raise FilesError(f"{operation} {path}: {text}", is_full=fault.is_full)
 
-    def _change_names(
-        self,
-        operation: str,
-        path: str,
-        changes: tuple[tuple[Directory, str, Entry | None, Entry | None], ...],
-    ) -> None:
-        for directory, name, _, after in changes:
-            if after is None:
-                del directory.entries[name]
-            else:
-                directory.entries[name] = after
-        self._renames.append(NameChange(changes))
-        self._meet_point(operation, path)
-
-    def _find(self, path: str) -> Entry | None:
-        node: Entry | None = self._root
-        for name in _parts(path):
-            if not isinstance(node, Directory):
-                return None
-            node = node.entries.get(name)
-        return node
-
-    def _file(self, path: str) -> File:
-        node = self._find(path)
-        assert isinstance(node, File), f"{path} is not a file"
-        return node
-
-    def _place(self, path: str) -> tuple[Directory | None, str]:
-        parent, _, name = path.rpartition("/")
-        node = self._find(parent)
-        assert name
-        return (node, name) if isinstance(node, Directory) else (None, name)
-
-    def _crash_names(self, keep: Random | None) -> None:
-        for rename in self._renames:
-            if keep is None or keep.random() < 0.5:
-                continue
-            # Dependencies need no extra check: a change survives only together with the state that
-            # it was made on.
-            if is_possible(rename):
-                make_durable(rename)
-        self._renames = []
-        for directory in directories_below(self._root):
-            directory.entries = dict(directory.durable)
-
     def _restart(self) -> None:
         self._handles.clear()
         self._handle_former = self._handle_last
-        self._submitted.clear()
-        self._is_cut = False
-        self._used_bytes = sum(len(file.data) for file in files_below(self._root))
-
-
-def _parts(path: str) -> list[str]:
-    parts = path.split("/") if path else []
-    assert all(part not in ("", ".", "..") and "\0" not in part for part in parts), path
-    return parts
-
-
-def _nobody() -> None:
-    """Ignore the submission: the caller of `pump` runs it."""
+        self.calls.waiting.clear()
+        self.power.is_cut = False
+        self._used_bytes = sum(len(file.data) for file in self._tree.files())

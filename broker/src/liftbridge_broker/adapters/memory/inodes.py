@@ -1,11 +1,10 @@
-"""Files and directories in memory: their visible state, and the state that would survive.
+"""Contents of files in memory: their visible state, and the state that would survive.
 
 A power cut keeps the durable part and a random part of the unsynced changes, as long as a disk
 could have kept exactly that.
 """
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -70,26 +69,6 @@ class File:
         )
 
 
-@dataclass(slots=True, eq=False)
-class Directory:
-    """One directory: names that processes see and names that are durable."""
-
-    entries: dict[str, "Entry"] = field(default_factory=dict)
-    durable: dict[str, "Entry"] = field(default_factory=dict)
-
-
-Entry = File | Directory
-
-
-class NameChange(NamedTuple):
-    """An unsynced change of names, atomic: each (directory, name, node before, node after).
-
-    One entry creates or removes a name, two entries move it.
-    """
-
-    changes: tuple[tuple[Directory, str, Entry | None, Entry | None], ...]
-
-
 def replay(data: bytearray, write: Write) -> None:
     """Apply a change."""
     if write.data is None:
@@ -98,52 +77,6 @@ def replay(data: bytearray, write: Write) -> None:
         data += write.data
     else:
         data[write.position : write.position + len(write.data)] = write.data
-
-
-def make_durable(rename: NameChange) -> None:
-    """Apply a change of names to the durable state."""
-    for directory, name, _, after in rename.changes:
-        if after is None:
-            directory.durable.pop(name, None)
-        else:
-            directory.durable[name] = after
-
-
-def is_possible(rename: NameChange) -> bool:
-    """Return whether a change of names still matches the durable state."""
-    first = rename.changes[0]
-    is_removal = len(rename.changes) == 1 and first[3] is None
-    if is_removal and isinstance(first[2], Directory) and first[2].durable:
-        return False
-    return all(parent.durable.get(name) is before for parent, name, before, _ in rename.changes)
-
-
-def leaves_first(directory: Directory, name: str) -> Iterator[tuple[Directory, str, Entry]]:
-    """List the entries to remove one by one to remove a directory, itself last."""
-    leaves: list[tuple[Directory, str, Entry]] = []
-    queue = [(directory, name)]
-    while queue:
-        parent, entry = queue.pop()
-        node = parent.entries[entry]
-        leaves.append((parent, entry, node))
-        if isinstance(node, Directory):
-            queue.extend((node, child) for child in sorted(node.entries))
-    return reversed(leaves)
-
-
-def directories_below(root: Directory) -> Iterator[Directory]:
-    """Yield all directories of a tree, its root first."""
-    queue = [root]
-    while queue:
-        directory = queue.pop()
-        yield directory
-        queue.extend(node for node in directory.entries.values() if isinstance(node, Directory))
-
-
-def files_below(root: Directory) -> Iterator[File]:
-    """Yield all files of a tree."""
-    for directory in directories_below(root):
-        yield from (node for node in directory.entries.values() if isinstance(node, File))
 
 
 def crash_contents(file: File, keep: Random | None, lost_sector_chance: float) -> bool:

@@ -19,7 +19,6 @@ LOG_FILES = "*.log"
 """Files of records."""
 
 VOLUME_BYTES = 1 << 40
-NEVER = -1
 
 
 @dataclass(slots=True)
@@ -144,7 +143,7 @@ class SimFiles(MemoryFiles):
         other = self._chance.choice(others)
         content = self.content(other)
         at = self._chance.randrange(len(content) - len(data) + 1)
-        self.damages.append(Damage(self._file(other), other, at, content[at : at + len(data)]))
+        self.damages.append(Damage(self._tree.file(other), other, at, content[at : at + len(data)]))
         self.put(other, content[:at] + data + content[at + len(data) :])
         self.misdirected = ""
         self.misdirected_count += 1
@@ -159,7 +158,7 @@ class SimFiles(MemoryFiles):
     @property
     def is_losing(self) -> bool:
         """Return whether a power cut or a failing sync is still pending."""
-        return self._cut_at not in (None, NEVER) or any(
+        return bool(self.power.cut_at) or any(
             fault.operation == "sync" and fault.count for fault in self._faults
         )
 
@@ -170,13 +169,13 @@ class SimFiles(MemoryFiles):
 
     def call_off_loss(self) -> None:
         """Call off every pending power cut and failing sync."""
-        self.cut_power_at(NEVER)
+        self.power.cut_at = 0
         self._faults = [fault for fault in self._faults if fault.operation != "sync"]
 
     def _is_there(self, damage: "Damage") -> bool:
         file, end = damage.file, damage.position + len(damage.original)
         return (
-            self._find(damage.path) is file
+            self._tree.find(damage.path) is file
             and damage.position < len(file.data)
             and file.data[damage.position : end] != damage.original
         )
@@ -193,7 +192,7 @@ class SimFiles(MemoryFiles):
         """End all faults; damaged bytes stay damaged."""
         self.heal()
         self.enlarge()
-        self.cut_power_at(NEVER)
+        self.power.cut_at = 0
         self.speed.factor = 1
         self.cold_ppm = 0
         self.misdirected = ""
@@ -243,7 +242,7 @@ class SimFiles(MemoryFiles):
 
     def _overwrite(self, path: str, at: int, data: bytes) -> None:
         """Change bytes in the visible and the durable content; syncs stay pending."""
-        file = self._file(path)
+        file = self._tree.file(path)
         end = at + len(data)
         self.damages.append(Damage(file, path, at, bytes(file.data[at:end])))
         for content in (file.data, file.durable):
@@ -251,7 +250,7 @@ class SimFiles(MemoryFiles):
 
     def spoil(self, path: str, bit: int) -> None:
         """Flip one bit in the visible and the durable content; syncs stay pending."""
-        file, at = self._file(path), bit // 8
+        file, at = self._tree.file(path), bit // 8
         self.damages.append(Damage(file, path, at, bytes(file.data[at : at + 1])))
         for data in (file.data, file.durable):
             if bit // 8 < len(data):
@@ -271,7 +270,7 @@ class SimFiles(MemoryFiles):
     def wipe(self) -> None:
         """Lose all files, as with a new disk, and call off a pending power cut."""
         self.kill()
-        self.cut_power_at(NEVER)
+        self.power.cut_at = 0
         for name in self.list(""):
             self.remove(name)
         self.sync_directory("")

@@ -182,7 +182,7 @@ class Machine:
         if incarnation != self.incarnation:
             return
         try:
-            events = self.files.pump(1)
+            events = self.files.calls.pump(1)
         except PowerCutError:
             self._power_failed()
             return
@@ -334,7 +334,7 @@ class Machine:
     def crash_within(self, points: int, keep: Random | None) -> None:
         """Cut the power at the `points`-th write from now, in the middle of its turn."""
         self.cut_keep = keep
-        self.files.cut_power_at(self.files.points + points)
+        self.files.power.cut_at = self.files.power.points + points
 
     def _power_failed(self) -> None:
         self.world.coverage.rare("power cut within a turn")
