@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from pydantic import Field, StringConstraints
 
 from liftbridge_operator.model.base import ListOf, Model, option
-from liftbridge_operator.model.conditions import Conditions
+from liftbridge_operator.model.conditions import Conditions, Status
 from liftbridge_operator.model.operations import Gate
 from liftbridge_operator.model.values import (
     INTEGER_MAX,
@@ -267,20 +267,19 @@ class RetainedVolume(Model):
     since: Timestamp = Field(description="When its broker left.")
 
 
-class ClusterStatus(Model):
-    """Observed state of the cluster."""
+class SoftwareStatus(Status):
+    """Which cluster it is, and what its brokers run."""
 
-    observed_generation: int = Field(
-        default=-1,
-        ge=-1,
-        le=INTEGER_MAX,
-        description="`metadata.generation` that this status is about; -1 before the first pass.",
-    )
     cluster_id: Short | None = option("Id of the cluster, kept with its volumes.")
     version: Short | None = option("Version of all brokers.")
     target_version: Short | None = option("Version that brokers are updated to.")
     image: LongText | None = option("Image of new pods.")
     feature_level: int | None = option("Decision rules in effect.", ge=0, le=2**31 - 1)
+
+
+class ClusterStatus(SoftwareStatus):
+    """Observed state of the cluster."""
+
     replicas: int = Field(default=0, ge=0, le=100, description="Number of broker pods.")
     ready_replicas: int = Field(default=0, ge=0, le=100, description="Number of ready broker pods.")
     size: int | None = option(

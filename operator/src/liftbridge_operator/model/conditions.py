@@ -1,4 +1,4 @@
-"""Conditions, in the form of Kubernetes' `metav1.Condition`."""
+"""What every status has: its generation, and conditions in the form of `metav1.Condition`."""
 
 from enum import StrEnum
 from typing import Annotated, Final
@@ -39,6 +39,20 @@ class Condition(Model):
     )
     message: Annotated[str, StringConstraints(max_length=MESSAGE_LENGTH_MAX)] = Field(
         description="Human-readable explanation."
+    )
+
+
+class Status(Model):
+    """Observed state of a resource; each adds its conditions as the last field.
+
+    Pydantic puts inherited fields first, and the definitions keep the order of fields.
+    """
+
+    observed_generation: int = Field(
+        default=-1,
+        ge=-1,
+        le=INTEGER_MAX,
+        description="`metadata.generation` that this status is about; -1 before the first pass.",
     )
 
 

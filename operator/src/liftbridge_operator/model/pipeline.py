@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 
 from liftbridge_operator.model.base import ListOf, Model, Rule, RuleReason, option, section
 from liftbridge_operator.model.cluster_status import Name, Note
-from liftbridge_operator.model.conditions import Conditions
+from liftbridge_operator.model.conditions import Conditions, Status
 from liftbridge_operator.model.kube import Annotations
 from liftbridge_operator.model.stream import ClusterRef, StreamName
 from liftbridge_operator.model.values import (
@@ -423,15 +423,9 @@ class PipelineRun(Model):
     message: LongText = Field(default="", description="End of its log, if it failed.")
 
 
-class PipelineStatus(Model):
+class PipelineStatus(Status):
     """Observed state of the pipeline."""
 
-    observed_generation: int = Field(
-        default=-1,
-        ge=-1,
-        le=INTEGER_MAX,
-        description="`metadata.generation` that this status is about; -1 before the first pass.",
-    )
     workload: Note | None = option("What runs it, such as `Deployment/orders-pipeline`.")
     cursor: Note | None = option(
         "Cursor at the brokers that holds the first offset not archived, such as "

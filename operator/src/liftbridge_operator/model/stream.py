@@ -21,7 +21,7 @@ from liftbridge_operator.model.base import (
 )
 from liftbridge_operator.model.broker_config import FsyncPolicy, UncleanMode
 from liftbridge_operator.model.cluster_status import Name, Note, Short, Wait
-from liftbridge_operator.model.conditions import Conditions
+from liftbridge_operator.model.conditions import Conditions, Status
 from liftbridge_operator.model.values import (
     INTEGER_MAX,
     Duration,
@@ -276,15 +276,9 @@ class ObservedConfig(Model):
     compact_enabled: bool = Field(description="Whether only the last message of a key is kept.")
 
 
-class StreamStatus(Model):
+class StreamStatus(Status):
     """Observed state of the stream."""
 
-    observed_generation: int = Field(
-        default=-1,
-        ge=-1,
-        le=INTEGER_MAX,
-        description="`metadata.generation` that this status is about; -1 before the first pass.",
-    )
     stream_name: Note | None = option("Name of the stream.")
     creation_id: Short | None = option(
         "Id of the stream, never reused, not even for a new stream of its name."
