@@ -17,11 +17,6 @@ from typing import Final
 from liftbridge_broker.adapters.clock import LoopTimer, SystemClock
 from liftbridge_broker.adapters.disk.compactor import CompactorProcess
 from liftbridge_broker.adapters.disk.files import DiskFiles
-from liftbridge_broker.adapters.nats.embedded import EmbeddedNats
-from liftbridge_broker.adapters.nats.messaging import NatsMessaging
-from liftbridge_broker.adapters.nats.options import NatsOptions
-from liftbridge_broker.adapters.nats.peers import NatsTransport
-from liftbridge_broker.adapters.nats.probe import reachable_server
 from liftbridge_broker.adapters.observe.catalogue import Catalogue
 from liftbridge_broker.adapters.observe.http import ObserveServer
 from liftbridge_broker.adapters.observe.logs import set_level
@@ -29,7 +24,6 @@ from liftbridge_broker.adapters.observe.loop import LoopMonitor
 from liftbridge_broker.adapters.observe.observer import StructlogObserver
 from liftbridge_broker.api.admin_context import NatsFacts, Reloaded
 from liftbridge_broker.api.context import Context
-from liftbridge_broker.api.grpc.health import Health
 from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.config.reload import reloadable_diff, reloaded
@@ -39,29 +33,26 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
     UnavailableError,
 )
-from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.metadata_log import Peer
-from liftbridge_broker.model.subjects import INTERNAL_ROOT
 from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.assembly.core import Core
 from liftbridge_broker.node.assembly.session import hand_over, has_company
 from liftbridge_broker.node.metadata.bootstrap import Beginning
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.ports.files import FileEvent
-from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
-from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.server.admin_port import AdminPort
 from liftbridge_broker.server.client_ports import ClientPorts
 from liftbridge_broker.server.core import make_core, scrub
 from liftbridge_broker.server.keys import log_keys, read_keyring, renew_keys
 from liftbridge_broker.server.limits import raise_open_files, require_open_files
 from liftbridge_broker.server.metrics import BrokerMetrics, StartingMetrics
-from liftbridge_broker.server.readiness import awaited, hindrances
-from liftbridge_broker.server.services import make_api
+from liftbridge_broker.server.nats_links import NatsLinks
+from liftbridge_broker.server.readiness import Readiness
+from liftbridge_broker.server.services import Api, make_api
 from liftbridge_broker.server.session import Waiting, begin_session
 from liftbridge_broker.server.shutdown import Steps
 from liftbridge_broker.server.watching import LOOK_SECONDS, FileWatch
-from liftbridge_broker.server.wiring import embedded_options, nats_options, store_options
+from liftbridge_broker.server.wiring import store_options
 
 PACKAGE: Final = "liftbridge-broker"
 CLOSE_SECONDS: Final = 0.5
@@ -78,42 +69,29 @@ class Broker:
 
     Attributes:
         options: Options of the broker.
-        port: Bound port of the gRPC server, 0 before `start`.
-        metrics_port: Port of metrics and health, 0 before `start` and if disabled.
-        admin_port: Operator port, 0 before `start` and if disabled.
+        stop_reason: Name of the signal that stopped it.
     """
 
     options: BrokerOptions
     observer: StructlogObserver
     catalogue: Catalogue
     reload_options: Callable[[], BrokerOptions]
-    port: int = 0
-    metrics_port: int = 0
-    admin_port: int = 0
     stop_reason: str = ""
     _clock: SystemClock = field(default_factory=SystemClock)
     _files: DiskFiles = field(init=False)
     _compactor: CompactorProcess = field(init=False)
     _core: Core = field(init=False)
     _waiting: Waiting = field(default_factory=Waiting)
-    _links: NatsOptions = field(init=False)
-    _nats: NatsMessaging = field(init=False)
-    _transport: NatsTransport = field(init=False)
-    _embedded: EmbeddedNats | None = None
-    _grpc: GrpcServer | None = None
+    _links: NatsLinks = field(init=False)
+    _readiness: Readiness = field(init=False)
+    _api: Api | None = None
     _admin: AdminPort | None = None
     _restart_needed: tuple[str, ...] = ()
-    _context: Context = field(init=False)
-    _health: Health = field(default_factory=Health)
     _ports: ClientPorts = field(init=False)
     _observe: ObserveServer | None = None
     _monitor: LoopMonitor = field(default_factory=LoopMonitor)
     _timer: LoopTimer = field(init=False)
     _failed: asyncio.Future[LiftbridgeError] = field(init=False)
-    _has_lost_messages: bool = True
-    _is_peer_link_up: bool = False
-    _is_ready: bool = False
-    _is_draining: bool = False
     _is_drained: bool = False
     _started_ns: int = 0
 
@@ -132,58 +110,13 @@ class Broker:
         for event in events:
             self.node.on_file_event(event, now, wall_ns)
 
-    def on_messages(
-        self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
-    ) -> None:
-        """Implement `ports.messaging.MessageSink`."""
-        clock = self._clock
-        self.node.on_messages(subscription, arrivals, payloads, clock.now(), clock.wall_ns())
+    def fail(self, error: LiftbridgeError) -> None:
+        """Stop the process after an error that it must not continue from.
 
-    def _on_peer(self, channel: Channel, payload: bytes) -> None:
-        """Handle a message that another broker sent to this one, or to every broker."""
-        self._core.on_peer(channel, payload)
-
-    def on_link(self, *, connected: bool, reason: str) -> None:
-        """Implement `ports.messaging.MessageSink`; the link has already notified the observer."""
-        del reason
-        self._health.set_serving(is_serving=connected and self._is_ready)
-        self._has_lost_messages = self._has_lost_messages or not connected
-        self._tell_lost_messages()
-
-    def _on_peer_link(self, reason: str) -> None:
-        """Handle the loss, with a reason, or the return of the link for metadata."""
-        self._is_peer_link_up = not reason
-        self._tell_lost_messages()
-
-    def _tell_lost_messages(self) -> None:
-        """Notify all brokers of messages that may be lost, once the link is up."""
-        is_up = self._nats.is_connected and self._is_peer_link_up
-        cluster = self.node.cluster if self._core.is_open else None
-        if self._has_lost_messages and is_up and cluster is not None:
-            self._has_lost_messages = False
-            cluster.on_reconnected(self._clock.now())
-
-    def _on_failed(self, error: LiftbridgeError) -> None:
-        """Stop the process: the metadata or the data directory cannot be written."""
+        Such an error is a bug, or that the metadata or the data directory cannot be written.
+        """
         if not self._failed.done():
             self._failed.set_result(error)
-
-    def fail(self, error: LiftbridgeError) -> None:
-        """End the process after an error that it must not continue from."""
-        self._on_failed(error)
-
-    def not_ready_reasons(self) -> list[str]:
-        """Reasons why the broker takes no requests; empty while it is ready."""
-        are_linked = self._nats.is_connected, self._transport.is_connected
-        if self._is_draining:
-            return ["broker: stopping"]
-        if not self._is_ready:
-            return [awaited(self._core, is_connected=all(are_linked))]
-        return hindrances(
-            self._core,
-            is_nats_connected=are_linked[0],
-            is_transport_connected=are_linked[1],
-        )
 
     # -- start --------------------------------------------------------------------------------
 
@@ -227,17 +160,18 @@ class Broker:
         """Join NATS and the cluster, admit clients; return false if stopped or failed first."""
 
         async def begin() -> None:
+            core, links, ports = self._core, self._links, self._ports
             if self.options.metrics.is_enabled:
                 await self._open_metrics()
             admin = await self._open_admin()
-            await self._join_nats(tasks)
-            if not self._core.is_open:
-                self._core.open(self._nats, self._transport, await self._find_cluster(admin))
+            await links.join(tasks)
+            if not core.is_open:
+                core.open(links.messaging, links.transport, await self._find_cluster(admin))
                 admin.begin()
             server = await self._bind()
-            steps = begin_session(self._core, self.options, self.port, self._ports.advertised)
+            steps = begin_session(core, self.options, ports.port, ports.advertised)
             await self._waiting.run(steps)
-            self._let_in(server)
+            self._let_in(server, admin)
 
         loop = asyncio.get_running_loop()
         starting, stopping = loop.create_task(begin()), loop.create_task(stop.wait())
@@ -268,7 +202,7 @@ class Broker:
             self._clock,
             self._timer,
             self.observer,
-            on_failed=self._on_failed,
+            on_failed=self.fail,
             on_change=self._waiting.wake,
             runner=self._compactor.submit,
             keys=read_keyring(self.options.clustering.secret_file),
@@ -277,36 +211,34 @@ class Broker:
         self._ports = ClientPorts(self.options, self._core, self._waiting, self.observer)
         self._core.open_store()
         require_open_files(len(self._core.store.unopened()))
-        own = embedded_options(self.options) if self.options.nats.is_embedded else None
-        links = self._links = nats_options(self.options, BrokerId(self._core.me.broker), own)
-        self._embedded = None if own is None else EmbeddedNats(own, self.observer)
-        self._nats = NatsMessaging(links, self, self.observer)
-        self._transport = NatsTransport(links, self._on_peer, self._on_peer_link, self.observer)
+        links = self._links = NatsLinks(self.options, self._core, self.observer)
+        self._readiness = Readiness(self._core, links)
+        links.on_change = self._readiness.look
         if self._core.has_metadata:
-            self._core.open(self._nats, self._transport, None)
+            self._core.open(links.messaging, links.transport, None)
 
     async def _open_admin(self) -> AdminPort:
         """Open the operator port: an operator may need it to found the cluster."""
+        quiet = self._links.messaging.quiet
         admin = self._admin = AdminPort(
             self.options,
             self._core,
             self._clock,
             self.observer,
-            are_peers_connected=lambda: self._transport.is_connected,
-            nats=lambda: NatsFacts(self._nats.quiet.server, self._nats.quiet.server_cluster),
+            are_peers_connected=lambda: self._links.transport.is_connected,
+            nats=lambda: NatsFacts(quiet.server, quiet.server_cluster),
             restart_needed=lambda: self._restart_needed,
             settings=lambda: self.options.effective,
             reload=self._reload,
             client_tls=lambda: self._ports.tls,
         )
         await admin.open()
-        self.admin_port = admin.port
         return admin
 
     async def _find_cluster(self, admin: AdminPort) -> Beginning:
         """Find a cluster for an empty directory, or found one."""
         core = self._core
-        search = core.begin_search(self._transport, self._waiting.wake)
+        search = core.begin_search(self._links.transport, self._waiting.wake)
         admin.context.found = _refuse_retired if core.was_retired else search.found
         try:
             beginning = await self._waiting.find(search, self._clock)
@@ -319,54 +251,29 @@ class Broker:
         self.observer.transition("cluster_found", fields)
         return beginning
 
-    async def _join_nats(self, tasks: asyncio.TaskGroup) -> None:
-        if self._embedded is not None:
-            await self._embedded.start()
-            tasks.create_task(self._embedded.run())
-        try:
-            await self._nats.start()
-            await self._transport.start()
-        except BaseException:
-            await self._nats.close()
-            if self._embedded is not None:
-                await self._embedded.stop()
-            raise
-        tasks.create_task(self._nats.run())
-        tasks.create_task(self._transport.run())
-        tasks.create_task(self._probe_rights())
-
-    async def _probe_rights(self) -> None:
-        """Warn when NATS permissions do not protect the subjects of the brokers."""
-        server = await reachable_server(self._links)
-        if server:
-            fields = {"server": server, "subjects": f"{INTERNAL_ROOT}.>"}
-            self.observer.transition("peer_subjects_reachable", fields)
-
     async def _bind(self) -> GrpcServer:
         """Bind the client ports without admitting clients; registration needs the addresses."""
         options = self.options
-        api = make_api(options, self.node, self._clock, self.observer, self._health)
-        server = self._grpc = api.server
-        self._context = api.context
-        await self._ports.bind(server)
-        self.port = self._ports.port
-        api.metadata.port = options.listen.advertised_port or self.port
+        api = self._api = make_api(
+            options, self.node, self._clock, self.observer, self._readiness.health
+        )
+        await self._ports.bind(api.server)
+        api.metadata.port = options.listen.advertised_port or self._ports.port
         if self._observe is not None:
-            self._observe.set_source(self._metrics(server))
-        return server
+            self._observe.set_source(self._metrics(api))
+        return api.server
 
-    def _let_in(self, server: GrpcServer) -> None:
+    def _let_in(self, server: GrpcServer, admin: AdminPort) -> None:
         """Admit clients."""
         self._ports.let_in(server)
-        self._is_ready = True
-        self._health.set_serving(is_serving=self._nats.is_connected)
+        self._readiness.begin()
         self.observer.transition(
             "broker_started",
             {
                 "host": self.options.listen.advertised_host,
-                "port": self.port,
-                "metrics_port": self.metrics_port,
-                "admin_port": self.admin_port,
+                "port": self._ports.port,
+                "metrics_port": 0 if self._observe is None else self._observe.port,
+                "admin_port": admin.port,
                 "duration_ms": (self._clock.wall_ns() - self._started_ns) // MILLISECOND_NS,
             },
         )
@@ -374,36 +281,36 @@ class Broker:
     async def _open_metrics(self) -> None:
         """Serve health immediately, and metrics once the node exists."""
         self._monitor.start()
+        metrics = self.options.metrics
         self._observe = ObserveServer(
             source=StartingMetrics(packages.version(PACKAGE), self._started_ns),
-            not_ready_reasons=self.not_ready_reasons,
+            not_ready_reasons=self._readiness.reasons,
             catalogue=self.catalogue,
             monitor=self._monitor,
             samplers=(self.observer.samples,),
-            streams_max=self.options.metrics.streams_max,
+            streams_max=metrics.streams_max,
         )
-        metrics = self.options.metrics
         try:
-            self.metrics_port = await self._observe.start(metrics.host, metrics.port)
+            await self._observe.start(metrics.host, metrics.port)
         except ConfigError as error:
             if metrics.is_given:
                 raise
             # Several brokers on one machine may start with only the original's settings.
             self.observer.transition("metrics_not_served", {"reason": error.text})
 
-    def _metrics(self, server: GrpcServer) -> BrokerMetrics:
+    def _metrics(self, api: Api) -> BrokerMetrics:
         return BrokerMetrics(
             node=self.node,
-            grpc=server,
-            context=self._context,
-            nats=self._nats,
-            transport=self._transport,
+            grpc=api.server,
+            context=api.context,
+            nats=self._links.messaging,
+            transport=self._links.transport,
             core=self._core,
             files=self._files,
             clock=self._clock,
             version=packages.version(PACKAGE),
             started_ns=self._started_ns,
-            is_ready=lambda: not self.not_ready_reasons(),
+            is_ready=lambda: not self._readiness.reasons(),
             tls=self._ports.tls,
         )
 
@@ -446,7 +353,7 @@ class Broker:
         Raises:
             LiftbridgeError: The configuration is invalid, or the broker starts; no change.
         """
-        if self._grpc is None:
+        if self._api is None:
             raise UnavailableError("the broker is starting")
         try:
             fresh = self.reload_options()
@@ -457,7 +364,7 @@ class Broker:
         renew_keys(self.options.clustering.secret_file, self._core.sessions, self.observer)
         diff = reloadable_diff(self.options, fresh)
         self.options = reloaded(self.options, fresh)
-        self._apply_options()
+        self._apply_options(self._api.context)
         applied = [change.key for change in diff.applied]
         self.observer.transition("configuration_reloaded", {"applied": applied})
         waiting = [change.key for change in diff.restart_needed]
@@ -479,10 +386,9 @@ class Broker:
                 path = str(tls.files.certificate)
                 self.observer.transition("certificate_reloaded", {"path": path})
 
-    def _apply_options(self) -> None:
+    def _apply_options(self, context: Context) -> None:
         """Pass every reloadable setting to the object that uses it."""
-        options, now = self.options, self._clock.now()
-        limits, context = options.limits, self._context
+        options, limits, now = self.options, self.options.limits, self._clock.now()
         set_level(options.logging.level)
         self._core.store.set_limits(store_options(options), now)
         context.streams_max = limits.streams_max
@@ -493,7 +399,7 @@ class Broker:
             publisher_ttl_ns=limits.publisher_ttl_ns,
             unanswered_bytes_max=limits.publish_pending_bytes_max,
         )
-        self._nats.set_pending_bytes_max(limits.publish_pending_bytes_max)
+        self._links.messaging.set_pending_bytes_max(limits.publish_pending_bytes_max)
         self.node.set_defaults(options.streams, now)
         self._ports.set_listeners(options.listeners)
         if self._observe is not None:
@@ -507,9 +413,8 @@ class Broker:
         loop = asyncio.get_running_loop()
         grace = self.options.shutdown_timeout_ns / SECOND_NS
         self.observer.transition("broker_draining", {"signal": self.stop_reason})
-        self._is_ready, self._is_draining = False, True
+        self._readiness.end()
         self._ports.close()
-        self._health.set_serving(is_serving=False)
         if not self._failed.done() and has_company(self._core):
             # Other brokers take over before any step; the deadline of the steps starts after that.
             bound = self.options.hand_over_timeout_ns / SECOND_NS + TRANSFER_SECONDS
@@ -517,14 +422,13 @@ class Broker:
             await handing.run("hand_over", self._hand_over())
         steps = Steps(loop.time() + grace, hurry, self._on_step_timed_out)
         if not self._failed.done() and self._core.is_open:
-            await steps.run("nats_drain", self._nats.drain())
+            await steps.run("nats_drain", self._links.messaging.drain())
             await steps.run("acks", self._settle())
             self.node.stop()
-        if self._grpc is not None:
-            await self._drain_calls(self._grpc, steps)
-        await steps.run("nats_close", self._close_nats())
-        if self._embedded is not None:
-            await self._embedded.stop()
+        if self._api is not None:
+            await self._drain_calls(self._api.server, steps)
+        await steps.run("nats_close", self._links.close())
+        await self._links.stop_server()
         if self._admin is not None:
             await steps.run("admin_close", self._admin.close())
         if self._observe is not None:
@@ -549,11 +453,6 @@ class Broker:
             await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
-
-    async def _close_nats(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._nats.close())
-            tasks.create_task(self._transport.close())
 
     async def _drain_calls(self, grpc: GrpcServer, steps: Steps) -> None:
         """Let running calls end, then close every connection."""
