@@ -23,7 +23,7 @@ class NatsLinks:
     """Links for messages and to other brokers, and the embedded NATS server if there is one.
 
     The core gets what arrives. Once the links for messages and for metadata are both up, it is
-    told of messages that may have been lost before.
+    notified of messages that may have been lost before.
 
     Args:
         options: Options of the broker.
@@ -94,14 +94,14 @@ class NatsLinks:
         del reason
         self.on_change()
         self._has_lost_messages = self._has_lost_messages or not connected
-        self._tell_lost_messages()
+        self._report_lost_messages()
 
     def _on_peer_link(self, reason: str) -> None:
         """Handle the loss, with a reason, or the return of the link for metadata."""
         self._is_peer_link_up = not reason
-        self._tell_lost_messages()
+        self._report_lost_messages()
 
-    def _tell_lost_messages(self) -> None:
+    def _report_lost_messages(self) -> None:
         """Notify all brokers of messages that may be lost, once the link is up."""
         is_up = self.messaging.is_connected and self._is_peer_link_up
         cluster = self._core.node.cluster if self._core.is_open else None
