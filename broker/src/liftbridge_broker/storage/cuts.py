@@ -6,10 +6,10 @@ The journal lowers its claims before a log gets shorter, and records the new end
 from collections.abc import Callable, Sequence
 
 from liftbridge_broker.model.ids import Offset
-from liftbridge_broker.storage.flush import StoredLog
 from liftbridge_broker.storage.journal import Journal
 from liftbridge_broker.storage.log.state import LogState
 from liftbridge_broker.storage.reporting import Reporter
+from liftbridge_broker.storage.stored_log import StoredLog
 
 Cuts = Sequence[tuple[StoredLog, Offset]]
 

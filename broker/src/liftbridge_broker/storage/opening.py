@@ -12,11 +12,12 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import Files
 from liftbridge_broker.storage.cleaning.dropped import read_dropped
 from liftbridge_broker.storage.directory import DataDirectory
-from liftbridge_broker.storage.flush import StoredLog, effective_policy, limits_of_log
+from liftbridge_broker.storage.flush import effective_policy, limits_of_log
 from liftbridge_broker.storage.journal import Journal, LoadedJournal
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.log.state import LogState
 from liftbridge_broker.storage.log.types import EMPTY_STATE, LogLimits, RecoveryReport
+from liftbridge_broker.storage.stored_log import StoredLog
 
 
 class Opener:

@@ -8,8 +8,8 @@ docs/spec/replication.md).
 from typing import Final
 
 from liftbridge_broker.ports.files import Files
-from liftbridge_broker.storage.flush import StoredLog
 from liftbridge_broker.storage.smallfile import read_small_file, write_small_file
+from liftbridge_broker.storage.stored_log import StoredLog
 
 PUBLISHERS: Final = "publishers"
 

@@ -2,8 +2,8 @@
 
 from liftbridge_broker.model.ids import number_of
 from liftbridge_broker.ports.observe import Observer
-from liftbridge_broker.storage.flush import StoredLog
 from liftbridge_broker.storage.log.types import RecoveryReport
+from liftbridge_broker.storage.stored_log import StoredLog
 
 
 class Reporter:

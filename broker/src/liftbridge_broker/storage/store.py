@@ -46,7 +46,6 @@ from liftbridge_broker.storage.flush import (
     FlushDriver,
     Flushed,
     FlushLimits,
-    StoredLog,
     effective_policy,
     limits_of_log,
 )
@@ -56,6 +55,7 @@ from liftbridge_broker.storage.opening import Opener
 from liftbridge_broker.storage.publishers import read_publishers, save_publishers
 from liftbridge_broker.storage.reporting import Reporter
 from liftbridge_broker.storage.reserve import SpaceGuard, SpaceLimits
+from liftbridge_broker.storage.stored_log import StoredLog
 from liftbridge_broker.storage.trash import TrashBin
 
 
@@ -142,7 +142,7 @@ class LogStore:
             reporter=self._reporter,
             guarded=self._guarded,
         )
-        self._logs: dict[PartitionId, StoredLog] = {}
+        self._logs = dict[PartitionId, StoredLog]()
         is_whole = self._opener.is_journal_whole and not loaded.torn_bytes
         self._stamp = loaded.stamp if is_whole else None
         self._scanned_bytes, self._has_begun = 0, False

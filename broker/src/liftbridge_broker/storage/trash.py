@@ -16,7 +16,7 @@ from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.storage.cleaning.retention import trash_grace_ns
 from liftbridge_broker.storage.directory import DataDirectory, Trashed
-from liftbridge_broker.storage.flush import StoredLog
+from liftbridge_broker.storage.stored_log import StoredLog
 
 LOOK_NS: Final = 60_000 * MILLISECOND_NS
 """Interval between two checks while the date is unknown."""

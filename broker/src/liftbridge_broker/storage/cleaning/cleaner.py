@@ -22,9 +22,10 @@ from liftbridge_broker.storage.cleaning.retention import (
     first_within,
     limits_of,
 )
-from liftbridge_broker.storage.flush import FlushDriver, StoredLog
+from liftbridge_broker.storage.flush import FlushDriver
 from liftbridge_broker.storage.journal import Journal
 from liftbridge_broker.storage.reporting import Reporter
+from liftbridge_broker.storage.stored_log import StoredLog
 
 TICKS_MAX: Final = 16
 """Maximum number of logs handled in a turn; other due logs wait for the next turn."""

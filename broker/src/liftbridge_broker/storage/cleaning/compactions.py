@@ -25,11 +25,11 @@ from liftbridge_broker.storage.cleaning.compaction import (
     decode_result,
 )
 from liftbridge_broker.storage.cleaning.dropped import note_dropped
-from liftbridge_broker.storage.flush import StoredLog
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.log.segment import CLEANED_SUFFIX, LOG_SUFFIX
 from liftbridge_broker.storage.log.types import SegmentInfo
 from liftbridge_broker.storage.reporting import Reporter
+from liftbridge_broker.storage.stored_log import StoredLog
 
 STEP_PAUSE_NS: Final = 10 * MILLISECOND_NS
 """Pause between two steps in this process, so that the node has most of the time."""
