@@ -106,7 +106,7 @@ def check_served(bed: StoreBed) -> None:
     assert bed_values(bed) == VALUES
     end = bed.append(A, [b"new"])
     assert bed.pump()[-1].flushed_offset == end
-    assert not bed.store.failure
+    assert not bed.store.disk.failure
 
 
 def torn_at_every_byte(data: bytes, old: bytes) -> list[bytes]:
@@ -242,7 +242,7 @@ def test_refused_write_takes_the_directory_offline_or_is_refused_at_start(
         text = str(error)
         bed.files.crash(Random(1))
     else:
-        text = bed.store.failure
+        text = bed.store.disk.failure
         bed.files.kill()
     is_reached = bool(text)
     assert "Input/output error" in text or not is_reached

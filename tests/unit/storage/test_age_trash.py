@@ -8,10 +8,10 @@ from liftbridge_broker.errors import FilesError
 from liftbridge_broker.logformat.batch import read_header
 from liftbridge_broker.model.ids import Instant, StreamName
 from liftbridge_broker.model.streams import StreamOptions
-from liftbridge_broker.storage.cleaning.retention import AGE_PARTS_IN_TRASH
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.store import StoreOptions
+from liftbridge_broker.storage.trash import AGE_PARTS_IN_TRASH
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.stores import NO_LIMITS, START_WALL_NS, StoreBed, batch_of, key_of
 
@@ -130,7 +130,7 @@ def test_full_disk_takes_the_trash_of_ages_too() -> None:
     bed.fill(4)
     bed.advance((AGE_MS + 300) * MS)
     assert bed.in_trash()
-    bed.store.note_append_failed(FilesError("full", is_full=True), bed.now)
+    bed.store.disk.on_error(FilesError("full", is_full=True), bed.now)
     bed.pump()
     assert bed.in_trash() == []
 
@@ -143,7 +143,7 @@ def test_disk_that_is_too_full_for_the_trash_is_freed(bed: AgeBed, operation: st
     bed.advance((AGE_MS + 300) * MS)
     assert bed.log(A).log_start_offset == 4
     assert [path for path in bed.files.paths("streams") if "0000000.log" in path] == []
-    assert not bed.store.failure
+    assert not bed.store.disk.failure
 
 
 def test_trash_of_ages_is_purged_after_a_restart(bed: AgeBed) -> None:

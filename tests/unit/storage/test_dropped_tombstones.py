@@ -67,7 +67,7 @@ def test_dropped_offset_is_stored_before_the_first_tombstone_goes(bed: StoreBed)
         bed.advance(10 * MS)
     assert (bed.log(A).dropped_offset, 1 in values_in(bed.log(A))) == (0, True)
     bed.files.fail(Fault("rename", "*.log.cleaned"))
-    while not bed.store.failure:
+    while not bed.store.disk.failure:
         bed.advance(10 * MS)
     assert 1 in values_in(bed.log(A))
     assert reopened(bed) > 1

@@ -168,8 +168,8 @@ def test_failed_sync_takes_the_directory_offline_and_is_never_retried(bed: Store
     bed.append(A, [b"1"])
     bed.files.fail(Fault("sync"))
     assert bed.pump() == []
-    assert bed.failures == [bed.store.failure]
-    assert bed.store.failure.endswith("Input/output error")
+    assert bed.failures == [bed.store.disk.failure]
+    assert bed.store.disk.failure.endswith("Input/output error")
     assert len(bed.told("data_directory_offline")) == 1
     assert bed.store.next_deadline() is None
     points = bed.files.power.points
@@ -194,7 +194,7 @@ def test_failed_sync_of_the_journal_is_as_bad(bed: StoreBed) -> None:
 
 def test_failed_append_that_is_not_for_space_takes_the_directory_offline(bed: StoreBed) -> None:
     bed.start({A: COMMIT})
-    bed.store.note_append_failed(FilesError("append: Input/output error"), bed.now)
+    bed.store.disk.on_error(FilesError("append: Input/output error"), bed.now)
     assert bed.failures == ["append: Input/output error"]
 
 
@@ -244,14 +244,14 @@ def test_waiter_is_told_after_the_space_came_back(bed: StoreBed) -> None:
     bed.files.fail(Fault("append", "journal*", count=2, is_full=True))
     bed.log(A).epochs.assign(LeaderEpoch(7), Offset(0))
     bed.store.journal_state(A, lambda: calls.append(1), bed.now)
-    assert bed.store.is_full
+    assert bed.store.disk.is_full
     assert bed.told("disk_full")
     bed.advance(500_000_000)
     assert calls == []
     bed.advance(3_000_000_000)
     assert calls == [1]
     assert bed.told("disk_space_regained")
-    assert not bed.store.failure
+    assert not bed.store.disk.failure
 
 
 def test_log_that_was_deleted_during_its_sync_is_not_told(bed: StoreBed) -> None:

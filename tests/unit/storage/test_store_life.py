@@ -396,7 +396,7 @@ def test_failed_compaction_is_told_and_changes_nothing(bed: StoreBed) -> None:
         bed.store.on_timer(bed.now, bed.wall_ns)
         bed.now = Instant(bed.now + 10 * MS)
     assert len(values_in(bed.log(A))) == 12
-    assert not bed.store.failure
+    assert not bed.store.disk.failure
 
 
 @pytest.mark.parametrize("is_full", [True, False])
@@ -409,7 +409,7 @@ def test_result_that_cannot_be_put_in_place_is_given_up(bed: StoreBed, *, is_ful
         bed.store.on_timer(bed.now, bed.wall_ns)
         bed.now = Instant(bed.now + 10 * MS)
     assert len(values_in(bed.log(A))) == 12
-    assert bool(bed.store.failure) is not is_full
+    assert bool(bed.store.disk.failure) is not is_full
     bed.advance(3_000 * MS)
     assert bool(bed.told("log_compacted")) is is_full
 
@@ -431,7 +431,7 @@ def test_log_deleted_while_it_is_compacted_is_left_alone(bed: StoreBed) -> None:
     assert bed.told("log_compacted") == bed.told("compaction_failed") == []
     bed.append(B, [b"x"])
     bed.pump()
-    assert not bed.store.failure
+    assert not bed.store.disk.failure
 
 
 def begin_compaction(bed: StoreBed) -> None:
@@ -457,7 +457,7 @@ def test_retention_during_a_compaction_is_no_failure(bed: StoreBed) -> None:
     bed.advance(2_000 * MS)
     assert bed.told("compaction_failed") == []
     assert sorted(values_in(bed.log(A))) == [27, 28, 29]
-    assert not bed.store.failure
+    assert not bed.store.disk.failure
 
 
 def test_cut_during_a_compaction_is_no_failure_and_not_compacted(bed: StoreBed) -> None:
@@ -497,7 +497,7 @@ def test_full_disk_is_refused_survived_and_left() -> None:
         options=StoreOptions(space=SpaceLimits(reserve_bytes=1_000, free_bytes_min=500)),
     )
     bed.start({A: PLAIN, B: PLAIN})
-    while not bed.store.is_full:
+    while not bed.store.disk.is_full:
         bed.append(A, [b"." * 100])
         bed.pump()
         bed.advance(300 * MS)
@@ -507,11 +507,11 @@ def test_full_disk_is_refused_survived_and_left() -> None:
     assert len(values_in(bed.log(A))) == end
     bed.store.delete((A,), bed.now, bed.wall_ns)
     bed.advance(3_000 * MS)
-    assert not bed.store.is_full
+    assert not bed.store.disk.is_full
     assert len(bed.told("disk_space_regained")) == 1
     bed.append(B, [b"again"])
     assert bed.pump()
-    assert not bed.store.failure
+    assert not bed.store.disk.failure
 
 
 def test_append_that_meets_a_full_disk_gives_the_reserve_back() -> None:
@@ -528,14 +528,14 @@ def test_append_that_meets_a_full_disk_gives_the_reserve_back() -> None:
 
     with pytest.raises(FilesError) as refused:
         append_on()
-    bed.store.note_append_failed(refused.value, bed.now)
-    assert bed.store.is_full
+    bed.store.disk.on_error(refused.value, bed.now)
+    assert bed.store.disk.is_full
     assert not bed.files.exists("reserve")
     calls: list[int] = []
     bed.store.journal_state(A, lambda: calls.append(1), bed.now)
     bed.pump()
     assert calls == [1]
-    assert not bed.store.failure
+    assert not bed.store.disk.failure
 
 
 def test_start_on_a_full_disk_serves_reads() -> None:
@@ -548,9 +548,9 @@ def test_start_on_a_full_disk_serves_reads() -> None:
     bed.files.remove("reserve")
     bed.files.capacity_bytes -= bed.files.free_bytes()
     bed.start({A: PLAIN})
-    assert bed.store.is_full
+    assert bed.store.disk.is_full
     assert values_in(bed.log(A)) == {0: b"kept"}
-    assert not bed.store.failure
+    assert not bed.store.disk.failure
 
 
 def test_deletion_on_a_full_disk_purges_the_oldest_trash_at_once() -> None:
@@ -559,7 +559,7 @@ def test_deletion_on_a_full_disk_purges_the_oldest_trash_at_once() -> None:
     bed.append(A, [b"." * 1_000])
     bed.pump()
     bed.store.delete((A,), bed.now, bed.wall_ns)
-    bed.store.note_append_failed(FilesError("full", is_full=True), bed.now)
+    bed.store.disk.on_error(FilesError("full", is_full=True), bed.now)
     bed.pump()
     assert bed.files.paths("trash") == ()
 
@@ -573,7 +573,7 @@ def test_truncation_on_a_full_disk_happens_or_is_refused_whole() -> None:
     with pytest.raises(FilesError):
         bed.store.truncate([(A, Offset(1))], bed.now)
     assert bed.log(A).log_end_offset == 3
-    assert not bed.store.failure
+    assert not bed.store.disk.failure
     bed.store.truncate([(A, Offset(1))], bed.now)
     assert bed.log(A).log_end_offset == 1
 

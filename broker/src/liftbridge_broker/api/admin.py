@@ -223,7 +223,7 @@ class AdminService:
             peer_keys=facts.peer_keys(),
             is_nats_connected=node.context.messaging.is_connected,
             are_peers_connected=facts.are_peers_connected(),
-            is_disk_full=node.context.store.is_full,
+            is_disk_full=node.context.store.disk.is_full,
             free_bytes=node.context.files.free_bytes(),
             replicas=len(node.partitions),
         )

@@ -88,7 +88,7 @@ class RestartService:
         blockers: list[Blocker] = []
         if not (node.context.messaging.is_connected and context.facts.are_peers_connected()):
             blockers.append(Blocker(BlockerKind.NATS, f"broker {me} has no link to NATS", (me,)))
-        if node.context.store.is_full:
+        if node.context.store.disk.is_full:
             text = f"the disk of broker {me} is full"
             blockers.append(Blocker(BlockerKind.DISK_FULL, text, (me,)))
         return blockers

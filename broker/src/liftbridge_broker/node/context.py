@@ -135,7 +135,7 @@ class NodeContext:
 
     def note_append_failed(self, error: FilesError, now: Instant) -> None:
         """Report a failed append; the store decides whether it is a full disk or fatal."""
-        self.store.note_append_failed(error, now)
+        self.store.disk.on_error(error, now)
         self.arm()
 
     def submit_read(self, need: ReadNeed, done: ReadDone) -> None:

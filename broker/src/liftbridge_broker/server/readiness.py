@@ -68,6 +68,6 @@ class Readiness:
         cluster = self._core.node.cluster
         if cluster is not None and cluster.session.is_fenced:
             reasons.append("cluster: fenced")
-        if self._core.store.failure:
-            reasons.append(f"storage: {self._core.store.failure}")
+        if self._core.store.disk.failure:
+            reasons.append(f"storage: {self._core.store.disk.failure}")
         return reasons

@@ -25,6 +25,7 @@ from liftbridge_broker.model.ids import Instant, Offset, PartitionId, earliest
 from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_broker.model.units import MIB, MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.ports.files import FileEvent, FileHandle, Files, Token
+from liftbridge_broker.storage.disk import Disk
 from liftbridge_broker.storage.journal import Journal
 from liftbridge_broker.storage.log.types import LogLimits
 from liftbridge_broker.storage.slowness import Slowness
@@ -100,7 +101,7 @@ class FlushDriver:
         journal: Journal,
         limits: FlushLimits,
         new_token: Callable[[], Token],
-        on_full: Callable[[Instant], None],
+        disk: Disk,
     ) -> None:
         """Start with nothing dirty.
 
@@ -109,8 +110,7 @@ class FlushDriver:
             journal: Its journal.
             limits: Bounds of waiting.
             new_token: Returns tokens that are used nowhere else.
-            on_full: Called when the journal could not be written to a full disk; it is retried
-                later.
+            disk: Makes room when a full disk refused the journal, which is retried later.
         """
         self.sync_times = Histogram()
         self.slowness = Slowness()
@@ -118,7 +118,7 @@ class FlushDriver:
         self._journal = journal
         self._limits = limits
         self._new_token = new_token
-        self._on_full = on_full
+        self._disk = disk
         self._commit = _Queue(0, 0)
         self._unhurried = {
             FsyncPolicy.INTERVAL: _Queue(limits.interval_ns, limits.bytes_max),
@@ -208,6 +208,26 @@ class FlushDriver:
         self._waiters.append(done)
         if self._flight is None:
             self._submit(now)
+
+    def flush_journal(self, now: Instant) -> None:
+        """Flush the journal, blocking; on a full disk release the reserve for it.
+
+        Raises:
+            FilesError: The disk is still full; or it failed and the directory is offline.
+        """
+        if self._journal.has_pending:
+            self.with_reserve(self._journal.flush, now)
+
+    def with_reserve(self, act: Callable[[], None], now: Instant) -> None:
+        """Write; on a full disk release the reserve and retry; errors as above."""
+        try:
+            act()
+        except FilesError as error:
+            self._disk.on_error(error, now)
+            if self._disk.failure:
+                raise
+            self.note_journal(now)
+            act()
 
     def owns(self, token: Token) -> bool:
         """Return whether an event belongs to the flight in progress."""
@@ -325,7 +345,7 @@ class FlushDriver:
             if not error.is_full:
                 raise
             self._journal_deadline = Instant(now + FULL_RETRY_NS)
-            self._on_full(now)
+            self._disk.on_full(now)
             return False
         self._journal_deadline = None
         return True

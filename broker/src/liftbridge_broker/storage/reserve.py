@@ -37,6 +37,7 @@ class SpaceGuard:
     """Decides whether there is space for publishes.
 
     Attributes:
+        limits: Limits at which the disk counts as full.
         is_full: Whether publishes are refused.
         check_due: Time from which an append causes another check.
     """
@@ -58,7 +59,7 @@ class SpaceGuard:
         """
         self._files = files
         self._path = path
-        self._limits = limits
+        self.limits = limits
         self._on_change = on_change
         self._has_reserve = False
         self.is_full = False
@@ -71,7 +72,7 @@ class SpaceGuard:
 
     def set_free_bytes_min(self, free_bytes_min: int) -> None:
         """Apply another limit from the next check on."""
-        self._limits = self._limits._replace(free_bytes_min=free_bytes_min)
+        self.limits = self.limits._replace(free_bytes_min=free_bytes_min)
 
     def next_deadline(self) -> Instant | None:
         """Return the next time to call `check` without an append."""
@@ -92,8 +93,8 @@ class SpaceGuard:
         if not self.is_full:
             self._set(now, is_full=self._lacks(0))
             return
-        wanted = 0 if self._has_reserve else self._limits.reserve_bytes
-        if self._lacks(wanted + self._limits.free_bytes_min // 8):
+        wanted = 0 if self._has_reserve else self.limits.reserve_bytes
+        if self._lacks(wanted + self.limits.free_bytes_min // 8):
             self._set(now, is_full=True)
             return
         self._has_reserve = self._has_reserve or self._fill_reserve()
@@ -106,11 +107,11 @@ class SpaceGuard:
             self._on_change(self._files.free_bytes())
 
     def _lacks(self, extra: int) -> bool:
-        return self._files.free_bytes() < self._limits.free_bytes_min + extra
+        return self._files.free_bytes() < self.limits.free_bytes_min + extra
 
     def _fill_reserve(self) -> bool:
         """Create the reserve file in full size; if it does not fit, remove it and return false."""
-        size = self._limits.reserve_bytes
+        size = self.limits.reserve_bytes
         handle = self._files.open(self._path, create=True)
         try:
             have = self._files.size(handle)

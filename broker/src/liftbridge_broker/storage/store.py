@@ -6,7 +6,7 @@ Operation: the owner appends to the logs and reports that by `note_append`; even
 inputs, `Flushed` is the output. End: `close`, which leaves a clean marker, or `abandon`.
 
 After a device failure, nothing in the directory is called durable, written or retried any more
-(storage policy 7). `failure` has the reason, and `on_failed` notifies the node.
+(storage policy 7): `disk` knows, and notifies the node.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -36,12 +36,12 @@ from liftbridge_broker.storage.cleaning.dropped import lower_dropped, note_dropp
 from liftbridge_broker.storage.cleaning.retention import FindCursor
 from liftbridge_broker.storage.cuts import announce_cuts, cut_logs, restart_log
 from liftbridge_broker.storage.directory import (
-    RESERVE,
     CleanMarker,
     DataDirectory,
     note_known_index,
     read_known_index,
 )
+from liftbridge_broker.storage.disk import Disk
 from liftbridge_broker.storage.flush import (
     FlushDriver,
     Flushed,
@@ -54,7 +54,7 @@ from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.opening import Opener
 from liftbridge_broker.storage.publishers import read_publishers, save_publishers
 from liftbridge_broker.storage.reporting import Reporter
-from liftbridge_broker.storage.reserve import SpaceGuard, SpaceLimits
+from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.stored_log import StoredLog
 from liftbridge_broker.storage.trash import TrashBin
 
@@ -97,8 +97,7 @@ class LogStore:
         sync_times: Nanoseconds that groups of syncs took.
         slowness: Judges the disk by those times.
         unknown_count: Unknown entries that `begin` found in the directory.
-        failure: Reason why the directory is offline; empty if it is not.
-        on_failed: Called with the reason when the directory goes offline.
+        disk: Whether the disk is in order, full or failed.
     """
 
     def __init__(
@@ -123,9 +122,9 @@ class LogStore:
         self._reporter = Reporter(observer)
         self._opened_at = now
         self._opened_wall_ns = 0
-        self._space = SpaceGuard(files, RESERVE, options.space, self._on_space)
         self._trash = TrashBin(files, directory, options.trash_grace_ns, new_token)
-        self._flush = FlushDriver(files, journal, options.flush, new_token, self._on_full)
+        self.disk = Disk(files, options.space, self._trash, self._reporter, options.label)
+        self._flush = FlushDriver(files, journal, options.flush, new_token, self.disk)
         self.sync_times, self.slowness = self._flush.sync_times, self._flush.slowness
         self._removals = Removals(files, new_token)
         save = partial(save_publishers, files)
@@ -140,7 +139,7 @@ class LogStore:
             to_trash=self._trash.take_segments,
             compact=self._compactions.request,
             reporter=self._reporter,
-            guarded=self._guarded,
+            guarded=self.disk.run,
         )
         self._logs = dict[PartitionId, StoredLog]()
         is_whole = self._opener.is_journal_whole and not loaded.torn_bytes
@@ -150,8 +149,6 @@ class LogStore:
         self.clean_broker_epoch: int | None = None
         self.known_index = MetadataIndex(0)
         self.unknown_count = 0
-        self.failure = ""
-        self.on_failed: Callable[[str], None] = _ignore
 
     def start(self, wall_ns: int) -> None:
         """Determine whether the stop was clean, check disk space and trash; called once.
@@ -165,7 +162,7 @@ class LogStore:
         if marker is not None and marker.journal == self._stamp:
             self._opener.was_clean = True
             self.clean_broker_epoch = marker.broker_epoch
-        self._space.open(self._opened_at)
+        self.disk.space.open(self._opened_at)
         self._trash.begin(self._opened_at)
 
     def open(
@@ -182,7 +179,7 @@ class LogStore:
         assert partition not in self._logs
         if self._journal.may_know(partition):  # guard Log.anew
             # After a crash, the new log would be shorter than the former log in the journal.
-            self._flush_journal_now(now)
+            self._flush.flush_journal(now)
         stored, report = self._opener.open(partition, name, options)
         self._logs[partition], log = stored, stored.log
         self._scanned_bytes += report.scanned_bytes
@@ -223,7 +220,7 @@ class LogStore:
         for path in unknown:
             self._reporter.report("unknown_directory_kept", path=path)
         try:
-            self._flush_journal_now(now)
+            self._flush.flush_journal(now)
         except FilesError as error:
             # Recovery can find its result again; a full disk is no reason not to serve.
             if not error.is_full:
@@ -252,7 +249,7 @@ class LogStore:
 
     def note_known(self, applied_index: MetadataIndex, now: Instant) -> None:
         """Record that logs are synced by the latest policies in these metadata."""
-        self._guarded(lambda: note_known_index(self._files, applied_index), now)
+        self.disk.run(lambda: note_known_index(self._files, applied_index), now)
 
     @property
     def was_clean(self) -> bool:
@@ -304,15 +301,15 @@ class LogStore:
         """Apply an fsync policy; the caller, which knows the ISR, resolves `auto`."""
         stored = self._logs[partition]
         put = partial(self._flush.set_policy, stored, policy, now)
-        self._guarded(lambda: self._with_reserve(put, now), now)
+        self.disk.run(lambda: self._flush.with_reserve(put, now), now)
 
     def set_limits(self, options: StoreOptions, now: Instant) -> None:
         """Apply other bounds of flushing and free space and another grace time."""
         self._options = options
         self._flush.set_limits(options.flush, now)
         self._trash.set_grace(options.trash_grace_ns, now)
-        self._space.set_free_bytes_min(options.space.free_bytes_min)
-        self._guarded(lambda: self._space.check(now), now)
+        self.disk.space.set_free_bytes_min(options.space.free_bytes_min)
+        self.disk.run(lambda: self.disk.space.check(now), now)
 
     def set_leader(
         self, partition: PartitionId, *, is_leader: bool, tell: Callable[[], None] | None = None
@@ -346,7 +343,7 @@ class LogStore:
 
     def write_snapshot(self, partition: PartitionId, now: Instant) -> None:
         """Store the state of idempotent publishers now, so that the next start scans less."""
-        self._guarded(lambda: save_publishers(self._files, self._logs[partition]), now)
+        self.disk.run(lambda: save_publishers(self._files, self._logs[partition]), now)
 
     def read_snapshot(self, partition: PartitionId) -> bytes | None:
         """Return the stored state of publishers, `None` for none; raise `FilesError`."""
@@ -354,25 +351,17 @@ class LogStore:
 
     # Operation.
 
-    @property
-    def is_full(self) -> bool:
-        """Return whether publishes must be refused for lack of space."""
-        return self._space.is_full
-
     def note_append(self, partition: PartitionId, now: Instant) -> None:
         """Record an append to a log: its bytes wait for a sync by its policy."""
-        if self.failure:
+        disk = self.disk
+        if disk.failure:
             return
         try:
             self._flush.note_append(self._logs[partition], now)
         except FilesError as error:
-            self._met(error, now)
-        if now >= self._space.check_due:
-            self._guarded(lambda: self._space.check(now), now)
-
-    def note_append_failed(self, error: FilesError, now: Instant) -> None:
-        """Handle an append that raised `error`: survive a full disk; any other error is final."""
-        self._met(error, now)
+            disk.on_error(error, now)
+        if now >= disk.space.check_due:
+            disk.run(lambda: disk.space.check(now), now)
 
     def note_damage(self, partition: PartitionId, path: str, now: Instant) -> None:
         """Note a damaged log file, so that the next start verifies it even after a clean stop."""
@@ -380,10 +369,10 @@ class LogStore:
         if stored is None:
             return  # deleted since
         stored.damage.add(path)
-        self._guarded(lambda: stored.damage.write(self._files), now)
+        self.disk.run(lambda: stored.damage.write(self._files), now)
         if stored.damage.has_unwritten:
             # The reserve of the full disk was released for it.
-            self._guarded(lambda: stored.damage.write(self._files), now)
+            self.disk.run(lambda: stored.damage.write(self._files), now)
 
     def journal_state(self, partition: PartitionId, done: Callable[[], None], now: Instant) -> None:
         """Journal the log's current state, mainly its epochs; call `done` once it is durable.
@@ -392,17 +381,17 @@ class LogStore:
         """
         stored = self._logs[partition]
         stored.put_state(self._journal)
-        self._guarded(lambda: self._flush.require_journal(done, now), now)
+        self.disk.run(lambda: self._flush.require_journal(done, now), now)
 
     def note_copied(self, one: PartitionId, dropped: Offset, copied: Copied, now: Instant) -> None:
         """Record durably the dropped offset and the copy state of a replica that copies a log."""
         log = self._logs[one].log
-        self._with_reserve(lambda: note_dropped(self._files, log, dropped, copied), now)
+        self._flush.with_reserve(lambda: note_dropped(self._files, log, dropped, copied), now)
 
     def lower_dropped(self, partition: PartitionId, end: Offset, now: Instant) -> None:
         """Lower the dropped offset to `end`, at which a log diverges: tombstones may follow."""
         log = self._logs[partition].log
-        self._guarded(lambda: lower_dropped(self._files, log, end), now)
+        self.disk.run(lambda: lower_dropped(self._files, log, end), now)
 
     def truncate(self, cuts: Sequence[tuple[PartitionId, Offset]], now: Instant) -> None:
         """Truncate logs, each at its offset, with one sync of the journal for all of them.
@@ -413,11 +402,11 @@ class LogStore:
         """
         logs = [(self._logs[partition], end) for partition, end in cuts]
         announce_cuts(self._journal, logs)
-        self._flush_journal_now(now)
+        self._flush.flush_journal(now)
         try:
             cut_logs(self._journal, self._reporter, logs)
         except FilesError as error:
-            self._fail(error)
+            self.disk.fail(error)
             raise
         for partition, end in cuts:
             self.lower_dropped(partition, end, now)
@@ -425,11 +414,11 @@ class LogStore:
 
     def restart(self, partition: PartitionId, offset: Offset, now: Instant) -> None:
         """Drop a log and continue at an offset, below its start if empty; or raise `FilesError`."""
-        flush = partial(self._flush_journal_now, now)
+        flush = partial(self._flush.flush_journal, now)
         try:
             restart_log(self._journal, self._reporter, self._logs[partition], offset, flush)
         except FilesError as error:
-            self._met(error, now)
+            self.disk.on_error(error, now)
             raise
         self.lower_dropped(partition, offset, now)
         self._flush.note_journal(now)
@@ -437,7 +426,7 @@ class LogStore:
     def raise_log_start(self, partition: PartitionId, offset: Offset, now: Instant) -> None:
         """Hide records below an offset, durably; whole segments below it are removed."""
         stored = self._logs[partition]
-        self._guarded(lambda: self._cleaner.raise_log_start(stored, offset, "request", now), now)
+        self.disk.run(lambda: self._cleaner.raise_log_start(stored, offset, "request", now), now)
 
     def delete(self, partitions: Sequence[PartitionId], now: Instant, wall_ns: int) -> None:
         """Move logs of partitions to the trash; only on a committed command (storage policy 9)."""
@@ -448,24 +437,24 @@ class LogStore:
                 stored.log.abandon()
             self._journal.forget(partition)
         date_ns = self._cleaner.age_ns(now, wall_ns) or wall_ns
-        self._guarded(lambda: self._trash.take_logs(partitions, date_ns, now), now)
+        self.disk.run(lambda: self._trash.take_logs(partitions, date_ns, now), now)
         self._flush.note_journal(now)
 
     def next_deadline(self) -> Instant | None:
         """Return the next time to call `on_timer`, `None` for never."""
-        if self.failure:
+        if self.disk.failure:
             return None
         return earliest(
             self._flush.next_deadline(),
             self._cleaner.next_deadline(),
             self._trash.next_deadline(),
             self._compactions.next_deadline(),
-            self._space.next_deadline(),
+            self.disk.space.next_deadline(),
         )
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
         """Do the work that is due."""
-        self._guarded(lambda: self._on_timer(now, wall_ns), now)
+        self.disk.run(lambda: self._on_timer(now, wall_ns), now)
 
     def owns(self, token: Token) -> bool:
         """Return whether an event belongs to the store."""
@@ -474,7 +463,7 @@ class LogStore:
 
     def on_file_event(self, event: FileEvent, now: Instant) -> Sequence[Flushed]:
         """Complete a call of the store; return what became durable, in the order of submission."""
-        if self.failure:
+        if self.disk.failure:
             return ()
         try:
             if self._flush.owns(event.token):
@@ -486,7 +475,7 @@ class LogStore:
             else:
                 self._compactions.on_event(event, now)
         except FilesError as error:
-            self._met(error, now)
+            self.disk.on_error(error, now)
         return ()
 
     # End.
@@ -498,7 +487,7 @@ class LogStore:
             FilesError: The disk failed, so the stop is not clean and there is no marker.
         """
         self._compactions.stop()
-        if self.failure:
+        if self.disk.failure:
             self.abandon()
             return
         try:
@@ -513,7 +502,7 @@ class LogStore:
             self._journal.close()
             self._directory.write_clean_marker(CleanMarker(broker_epoch, self._journal.stamp))
         except FilesError as error:
-            self._fail(error)
+            self.disk.fail(error)
             raise
 
     def abandon(self) -> None:
@@ -529,72 +518,9 @@ class LogStore:
         self._cleaner.on_timer(now, wall_ns)
         self._trash.on_timer(now, self._cleaner.age_ns(now, wall_ns))
         self._compactions.on_timer(now)
-        if self._space.is_full and now >= self._space.check_due:
-            self._space.check(now)
-            if self._space.is_full:
-                self._trash.on_pressure()
+        self.disk.on_timer(now)
 
     def _on_purged(self, event: FileEvent, now: Instant) -> None:
         size = self._trash.on_event(event, now)
         self._reporter.report("trash_purged", entries=1, bytes=size)
-        if self._space.is_full:
-            self._trash.on_pressure()
-
-    def _on_full(self, now: Instant) -> None:
-        """Handle a write to a full disk: free as much space as possible."""
-        self._guarded(lambda: self._space.on_full(now), now)
-        self._guarded(self._trash.on_pressure, now)
-
-    def _on_space(self, free_bytes: int) -> None:
-        if self._space.is_full:
-            limit = self._options.space.free_bytes_min
-            self._reporter.report("disk_full", free_bytes=free_bytes, limit_bytes=limit)
-        else:
-            self._reporter.report("disk_space_regained", free_bytes=free_bytes)
-
-    def _flush_journal_now(self, now: Instant) -> None:
-        """Flush the journal, blocking; on a full disk release the reserve for it.
-
-        Raises:
-            FilesError: The disk is still full; or it failed and the directory is offline.
-        """
-        if self._journal.has_pending:
-            self._with_reserve(self._journal.flush, now)
-
-    def _with_reserve(self, act: Callable[[], None], now: Instant) -> None:
-        """Write; on a full disk release the reserve and retry; errors as above."""
-        try:
-            act()
-        except FilesError as error:
-            self._met(error, now)
-            if self.failure:
-                raise
-            self._flush.note_journal(now)
-            act()
-
-    def _guarded(self, act: Callable[[], None], now: Instant) -> None:
-        """Run disk work unless the directory is offline."""
-        if self.failure:
-            return
-        try:
-            act()
-        except FilesError as error:
-            self._met(error, now)
-
-    def _met(self, error: FilesError, now: Instant) -> None:
-        """Handle a failure: continue on a full disk; otherwise take the directory offline."""
-        if error.is_full:
-            self._on_full(now)
-        else:
-            self._fail(error)
-
-    def _fail(self, error: FilesError) -> None:
-        if self.failure:
-            return
-        self.failure = error.text
-        self._reporter.report("data_directory_offline", path=self._options.label, reason=error.text)
-        self.on_failed(error.text)
-
-
-def _ignore(_reason: str) -> None:
-    """Ignore the failure: no listener is set."""
+        self.disk.make_room()

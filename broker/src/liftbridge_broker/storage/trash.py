@@ -14,12 +14,13 @@ from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import Instant, PartitionId
 from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.ports.files import FileEvent, Files, Token
-from liftbridge_broker.storage.cleaning.retention import trash_grace_ns
 from liftbridge_broker.storage.directory import DataDirectory, Trashed
 from liftbridge_broker.storage.stored_log import StoredLog
 
 LOOK_NS: Final = 60_000 * MILLISECOND_NS
 """Interval between two checks while the date is unknown."""
+AGE_PARTS_IN_TRASH: Final = 8
+"""Expired segments stay in the trash for a fraction (1/8) of the age, to bound the disk usage."""
 
 
 class _Waiting(NamedTuple):
@@ -72,7 +73,8 @@ class TrashBin:
     ) -> None:
         """Move files that a log dropped because of their age to the trash; raises `FilesError`."""
         entry = self._directory.trash_files(stored.partition_id, paths, date_ns)
-        self._add(entry, now, trash_grace_ns(stored.options))
+        age_ns_max = stored.options.retention_age_ms_max * MILLISECOND_NS
+        self._add(entry, now, age_ns_max // AGE_PARTS_IN_TRASH)
 
     def next_deadline(self) -> Instant | None:
         """Return the next time to call `on_timer`, `None` for never."""

@@ -236,7 +236,7 @@ class NodeWorld:
             now=self.now,
             wall_ns=self.wall_ns,
         )
-        self.store.on_failed = self.failures.append
+        self.store.disk.on_failed = self.failures.append
         log, recovered = open_lone(
             self.files,
             sync_token=METADATA_TOKEN,

@@ -174,7 +174,7 @@ class PowerCuts:
 
     def _append(self) -> None:
         partition, model = self._pick()
-        if self.bed.store.is_full or self.bed.store.failure:
+        if self.bed.store.disk.is_full or self.bed.store.disk.failure:
             self._pump()
             return
         count = self.random.choice((1, 1, 2, 5))
@@ -190,7 +190,7 @@ class PowerCuts:
             self._note(f"refused: {error}")
             for offset in range(model.end, model.end + count):
                 del model.records[offset]
-            self.bed.store.note_append_failed(error, self.bed.now)
+            self.bed.store.disk.on_error(error, self.bed.now)
             return
         assert end == model.end + count
         model.end = end
@@ -247,7 +247,7 @@ class PowerCuts:
             self._note(f"not truncated: {error}")
             if not error.is_full:
                 raise
-            if self.bed.store.failure:
+            if self.bed.store.disk.failure:
                 self.bed.files.kill()
                 self._restart()
             return

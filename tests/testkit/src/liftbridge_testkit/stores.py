@@ -162,7 +162,7 @@ class StoreBed:
             wall_ns=self.wall_ns,
             runner=self.runner,
         )
-        self.store.on_failed = self.failures.append
+        self.store.disk.on_failed = self.failures.append
         return self.store
 
     def start(self, logs: Mapping[PartitionId, StreamOptions]) -> LogStore:

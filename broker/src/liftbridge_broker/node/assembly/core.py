@@ -210,7 +210,7 @@ class Core:
             wall_ns=self.clock.wall_ns(),
             runner=self.runner,
         )
-        self.store.on_failed = lambda reason: self.on_failed(FilesError(reason))
+        self.store.disk.on_failed = lambda reason: self.on_failed(FilesError(reason))
         broker = self.store.identity.broker_id
         self.sessions = PeerSessions(
             broker, self.incarnation_id, self.keys, self.rng, self.clock.now

@@ -297,7 +297,7 @@ class Partition:
             raise PartitionOfflineError(f"not appended: partition offline: {self.offline_reason}")
         if self.is_readonly:  # guard C18.readonly
             raise ReadonlyError(f"readonly partition: {self.number}")
-        if self.context.store.is_full:
+        if self.context.store.disk.is_full:
             raise StorageFullError("not appended: storage full")
 
     def _write(self, run: PublishRun, now: Instant, wall_ns: int) -> tuple[int, Offset, bytes]:

@@ -210,7 +210,7 @@ class Following:
             try:
                 log.append_batches(append.data, append.headers, self._context.wall_ns)
             except FilesError as error:
-                self._context.store.note_append_failed(error, now)
+                self._context.store.disk.on_error(error, now)
                 raise
             partition.note_replicated(append.headers, segments)
             self._context.note_append(partition.partition_id, now)

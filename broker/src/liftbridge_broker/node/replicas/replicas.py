@@ -401,7 +401,7 @@ class Replicas:
 
     def _resign_if_full(self, now: Instant) -> None:
         """Resign leaderships that other replicas can take, when the disk is full (L8)."""
-        if not self._store.is_full or now < self._resign_at:  # guard L8.resign
+        if not self._store.disk.is_full or now < self._resign_at:  # guard L8.resign
             return
         self._resign_at = Instant(now + RESIGN_NS)
         self._resign("storage full", now)

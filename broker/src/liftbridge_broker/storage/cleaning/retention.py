@@ -8,7 +8,7 @@ count either: if they were truncated, the log would have lost records that shoul
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from liftbridge_broker.model.ids import Instant, Offset, PartitionId
 from liftbridge_broker.model.streams import StreamOptions
@@ -53,15 +53,6 @@ CursorFound = Callable[[Offset | CursorUnknown, Instant], None]
 
 FindCursor = Callable[[PartitionId, str, CursorFound, Instant], None]
 """Looks up the named cursor of a partition, immediately or within a time bound."""
-
-
-AGE_PARTS_IN_TRASH: Final = 8
-"""Expired segments stay in the trash for a fraction (1/8) of the age, to bound the disk usage."""
-
-
-def trash_grace_ns(options: StreamOptions) -> int:
-    """Return the maximum time that segments removed by age wait in the trash."""
-    return options.retention_age_ms_max * MILLISECOND_NS // AGE_PARTS_IN_TRASH
 
 
 def limits_of(options: StreamOptions) -> RetentionLimits:

@@ -70,7 +70,7 @@ class ClusterAtlas(Watcher):
         A process whose store failed ends, and has all its data again at its next start.
         """
         broker = broker_on(machine)
-        if broker is None or machine.name in self.lossy or broker.node.context.store.failure:
+        if broker is None or machine.name in self.lossy or broker.node.context.store.disk.failure:
             return
         if any(partition.offline_reason for partition in broker.node.partitions.values()):
             self.lossy[machine.name] = None

@@ -96,7 +96,7 @@ class LoneBroker:
             now=shell.now(),
             wall_ns=shell.wall_ns(),
         )
-        store.on_failed = ports.failed
+        store.disk.on_failed = ports.failed
         me = Peer(store.identity.broker_id, store.identity.data_dir_id)
         member = self._member = open_member(
             ports.files,
