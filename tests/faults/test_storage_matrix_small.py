@@ -58,7 +58,7 @@ def start(bed: StoreBed) -> Outcome:
     bed.transitions.clear()
     store = bed.start({A: OPTIONS})
     return Outcome(
-        store.was_clean,
+        store.last_stop.was_clean,
         store.is_identity_new,
         store.read_snapshot(A),
         tuple(kind for kind, _ in bed.transitions),

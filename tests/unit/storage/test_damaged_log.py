@@ -62,7 +62,7 @@ def test_stop_in_order_does_not_make_a_damaged_log_whole(
     is_looked_at = synced == 1 or segment == -1  # a start believes what was durable and sealed
     assert ("streams/" in found[0][0]) == is_looked_at
     assert found[0] == found[1] == found[2]
-    assert bed.store.was_clean
+    assert bed.store.last_stop.was_clean
 
 
 @pytest.mark.parametrize("segment", range(3))
@@ -94,7 +94,7 @@ def test_note_that_a_full_disk_refused_is_written_later(refusals: int) -> None:
     bed.files.heal()
     bed.open()
     is_noted = refusals < 3  # at once, again with the reserve, and by the stop
-    assert bed.store.was_clean == is_noted
+    assert bed.store.last_stop.was_clean == is_noted
     opened = bed.store.open(A, StreamName("stream"), SMALL, bed.now)
     assert (path in opened.reason) == is_noted
 

@@ -57,11 +57,11 @@ def test_clean_stop_is_known_by_the_next_start_and_only_by_that(bed: StoreBed) -
     bed.store.close(broker_epoch=42)
     bed.files.crash(None)
     store = bed.start({A: PLAIN})
-    assert (store.was_clean, store.clean_broker_epoch) == (True, 42)
+    assert (store.last_stop.was_clean, store.last_stop.broker_epoch) == (True, 42)
     assert bed.log(A).recovery_point == bed.log(A).log_end_offset == 3
     bed.files.crash(None)
     store = bed.start({A: PLAIN})
-    assert (store.was_clean, store.clean_broker_epoch) == (False, None)
+    assert (store.last_stop.was_clean, store.last_stop.broker_epoch) == (False, None)
     assert bed.told("data_directory_opened")[-1]["is_clean"] is False
 
 
@@ -84,7 +84,7 @@ def test_old_marker_that_comes_back_is_not_believed(bed: StoreBed) -> None:
     fill(bed, 1)
     bed.files.kill()
     bed.files.put("clean", marker)
-    assert not bed.open().was_clean
+    assert not bed.open().last_stop.was_clean
 
 
 def test_old_journal_beside_a_new_marker_is_not_believed(bed: StoreBed) -> None:
@@ -97,7 +97,7 @@ def test_old_journal_beside_a_new_marker_is_not_believed(bed: StoreBed) -> None:
     bed.files.kill()
     bed.files.put("journal", journal)
     store = bed.start({A: PLAIN})
-    assert not store.was_clean
+    assert not store.last_stop.was_clean
     assert bed.log(A).log_end_offset == 2
 
 

@@ -14,6 +14,7 @@ from liftbridge_broker.storage.cleaning.dropped import read_dropped
 from liftbridge_broker.storage.directory import DataDirectory
 from liftbridge_broker.storage.flush import effective_policy, limits_of_log
 from liftbridge_broker.storage.journal import Journal, LoadedJournal
+from liftbridge_broker.storage.last_stop import LastStop
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.log.state import LogState
 from liftbridge_broker.storage.log.types import EMPTY_STATE, LogLimits, RecoveryReport
@@ -24,17 +25,19 @@ class Opener:
     """Opens the logs of a data directory by what its journal contained at the start.
 
     Attributes:
-        was_clean: Whether the last broker stopped in order.
         in_session: Whether the metadata group knows the result of this process's recovery.
-        is_journal_whole: Whether the journal existed and was undamaged.
     """
 
     def __init__(
-        self, files: Files, directory: DataDirectory, journal: Journal, loaded: LoadedJournal
+        self,
+        files: Files,
+        directory: DataDirectory,
+        journal: Journal,
+        loaded: LoadedJournal,
+        last_stop: LastStop,
     ) -> None:
-        self.was_clean = False
         self.in_session = False
-        self.is_journal_whole = loaded.stamp is not None and not loaded.damaged_count
+        self._last_stop = last_stop
         self._files = files
         self._directory = directory
         self._journal = journal
@@ -56,7 +59,7 @@ class Opener:
         is_new = self._directory.is_unused(partition)
         # If an intact journal lacks a log, nothing in the log was synced. The log was also created
         # so shortly before the stop that it had only one policy, the current one.
-        is_unknown = not is_new and state is None and self.is_journal_whole
+        is_unknown = not is_new and state is None and self._last_stop.is_journal_whole
         has_doubt = False
 
         def doubt() -> None:
@@ -73,7 +76,7 @@ class Opener:
             partition,
             limits_of_log(options),
             EMPTY_STATE if is_new or is_unknown else state,
-            was_clean=self.was_clean,
+            was_clean=self._last_stop.was_clean,
             is_new=is_new,
             is_strict=is_strict,
             on_doubt=doubt,
@@ -83,7 +86,7 @@ class Opener:
         if not is_new:
             found = read_dropped(self._files, log)
             log.dropped_offset, log.copied = found  # guard Log.dropped_kept
-        is_proven = self.is_journal_whole and not has_doubt  # guard Log.doubt
+        is_proven = self._last_stop.is_journal_whole and not has_doubt  # guard Log.doubt
         is_whole = is_strict and is_proven
         stored = StoredLog(
             partition,

@@ -8,6 +8,7 @@ from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.storage.cleaning.compaction import SubmitCompaction
 from liftbridge_broker.storage.directory import JOURNAL, DataDirectory, Identity
 from liftbridge_broker.storage.journal import open_journal
+from liftbridge_broker.storage.last_stop import LastStop
 from liftbridge_broker.storage.store import LogStore, StoreOptions
 
 
@@ -47,6 +48,7 @@ def open_store(
         directory,
         journal,
         loaded,
+        LastStop(directory, loaded),
         options,
         observer=observer,
         new_token=new_token,

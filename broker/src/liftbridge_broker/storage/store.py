@@ -22,7 +22,6 @@ from liftbridge_broker.model.ids import (
     PartitionId,
     StreamName,
     earliest,
-    stream_of,
 )
 from liftbridge_broker.model.partitions import Copied
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
@@ -39,7 +38,6 @@ from liftbridge_broker.storage.directory import (
     CleanMarker,
     DataDirectory,
     note_known_index,
-    read_known_index,
 )
 from liftbridge_broker.storage.disk import Disk
 from liftbridge_broker.storage.flush import (
@@ -50,6 +48,7 @@ from liftbridge_broker.storage.flush import (
     limits_of_log,
 )
 from liftbridge_broker.storage.journal import Journal, LoadedJournal
+from liftbridge_broker.storage.last_stop import LastStop
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.opening import Opener
 from liftbridge_broker.storage.publishers import read_publishers, save_publishers
@@ -92,8 +91,7 @@ class LogStore:
 
     Attributes:
         identity, is_identity_new: Identity of the directory, and whether this start created it.
-        clean_broker_epoch: Broker epoch of the previous broker; `None` if its stop was not clean.
-        known_index: Metadata index whose fsync policies the previous broker certainly applied.
+        last_stop: How the previous broker left the directory.
         sync_times: Nanoseconds that groups of syncs took.
         slowness: Judges the disk by those times.
         unknown_count: Unknown entries that `begin` found in the directory.
@@ -106,6 +104,7 @@ class LogStore:
         directory: DataDirectory,
         journal: Journal,
         loaded: LoadedJournal,
+        last_stop: LastStop,
         options: StoreOptions,
         *,
         observer: Observer,
@@ -117,7 +116,8 @@ class LogStore:
         self._files = files
         self._directory = directory
         self._journal = journal
-        self._opener = Opener(files, directory, journal, loaded)
+        self.last_stop = last_stop
+        self._opener = Opener(files, directory, journal, loaded, last_stop)
         self._options = options
         self._reporter = Reporter(observer)
         self._opened_at = now
@@ -142,26 +142,17 @@ class LogStore:
             guarded=self.disk.run,
         )
         self._logs = dict[PartitionId, StoredLog]()
-        is_whole = self._opener.is_journal_whole and not loaded.torn_bytes
-        self._stamp = loaded.stamp if is_whole else None
         self._scanned_bytes, self._has_begun = 0, False
         self.identity, self.is_identity_new = directory.identity, directory.is_identity_new
-        self.clean_broker_epoch: int | None = None
-        self.known_index = MetadataIndex(0)
         self.unknown_count = 0
 
     def start(self, wall_ns: int) -> None:
-        """Determine whether the stop was clean, check disk space and trash; called once.
+        """Check disk space and trash; called once.
 
         Raises:
             FilesError: The disk failed.
         """
         self._opened_wall_ns = wall_ns
-        marker = self._directory.read_clean_marker()
-        # Another program restored a marker that does not match the journal.
-        if marker is not None and marker.journal == self._stamp:
-            self._opener.was_clean = True
-            self.clean_broker_epoch = marker.broker_epoch
         self.disk.space.open(self._opened_at)
         self._trash.begin(self._opened_at)
 
@@ -225,13 +216,13 @@ class LogStore:
             # Recovery can find its result again; a full disk is no reason not to serve.
             if not error.is_full:
                 raise
-        self.known_index = read_known_index(self._files, applied_index)  # guard Log.known_index
+        self.last_stop.read_known(self._files, applied_index)
         self._directory.remove_clean_marker()
         self._reporter.report(
             "data_directory_opened",
             path=self._options.label,
             partitions=len(self._logs),
-            is_clean=self.was_clean,
+            is_clean=self.last_stop.was_clean,
             scanned_bytes=self._scanned_bytes,
             duration_ms=(now - self._opened_at) // MILLISECOND_NS,
         )
@@ -250,17 +241,6 @@ class LogStore:
     def note_known(self, applied_index: MetadataIndex, now: Instant) -> None:
         """Record that logs are synced by the latest policies in these metadata."""
         self.disk.run(lambda: note_known_index(self._files, applied_index), now)
-
-    @property
-    def was_clean(self) -> bool:
-        """Return whether the last stop on this directory was in order, without changes since."""
-        return self._opener.was_clean
-
-    @property
-    def proven_index(self) -> int:
-        """Return the greatest metadata index that files prove: a stream's id, or the last epoch."""
-        streams = (int(stream_of(partition)) for partition in self._directory.logs())
-        return max(self.clean_broker_epoch or 0, *streams, 0)
 
     def unopened(self) -> tuple[PartitionId, ...]:
         """Return the logs in the directory that are not open."""

@@ -240,7 +240,7 @@ class NodeWorld:
         log, recovered = open_lone(
             self.files,
             sync_token=METADATA_TOKEN,
-            index_min=self.store.proven_index,
+            index_min=self.store.last_stop.proven_index,
             now=self.now,
         )
         driver = MetadataDriver(
@@ -283,9 +283,9 @@ class NodeWorld:
                 data_dir_id="data-dir-1",
                 host="localhost",
                 port=9292,
-                previous_broker_epoch=self.store.clean_broker_epoch or 0,
+                previous_broker_epoch=self.store.last_stop.broker_epoch or 0,
                 clean_partitions=verified_partitions(self.node.partitions, self.store),
-                known_index=self.store.known_index,
+                known_index=self.store.last_stop.known_index,
                 feature_level=FEATURE_LEVEL,
             )
         )

@@ -223,7 +223,7 @@ class PowerCuts:
             model.durable_start = model.start
         self.bed.files.kill()
         self._restart(loses_nothing=True)
-        assert self.bed.store.was_clean
+        assert self.bed.store.last_stop.was_clean
 
     def _kill(self) -> None:
         self._note("kill")
@@ -370,7 +370,9 @@ class PowerCuts:
         bed.now = Instant(bed.now + MILLISECOND_NS)
         bed.transitions.clear()
         bed.open()
-        assert self.may_be_clean or not bed.store.was_clean, "a stop counts as clean and was not"
+        assert self.may_be_clean or not bed.store.last_stop.was_clean, (
+            "a stop counts as clean and was not"
+        )
         assert not (self.has_identity and bed.store.is_identity_new), "the identity is lost"
         self.has_identity = True
         for partition, model in list(self.models.items()):

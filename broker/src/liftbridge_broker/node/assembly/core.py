@@ -357,7 +357,7 @@ class Core:
             rng=self.rng,
             now=self.clock.now(),
             bootstrap=Configuration((me,)) if beginning is None else beginning.configuration,
-            index_min=self.store.proven_index,
+            index_min=self.store.last_stop.proven_index,
             snapshots_kept=options.snapshots_kept,
             options=options.raft,
         )
@@ -450,7 +450,7 @@ class Core:
         previous stop was.
         """
         own = self.registration
-        return self.store.clean_broker_epoch if own is None else own.broker_epoch
+        return self.store.last_stop.broker_epoch if own is None else own.broker_epoch
 
     @property
     def registration(self) -> BrokerState | None:

@@ -107,7 +107,7 @@ class LoneBroker:
             rng=ports.random,
             now=shell.now(),
             bootstrap=Configuration((me,)),
-            index_min=store.proven_index,
+            index_min=store.last_stop.proven_index,
         )
         driver = MetadataDriver(
             member.consensus,
@@ -147,9 +147,9 @@ class LoneBroker:
             data_dir_id=identity.data_dir_id,
             host="localhost",
             port=9292,
-            previous_broker_epoch=self._store.clean_broker_epoch or 0,
+            previous_broker_epoch=self._store.last_stop.broker_epoch or 0,
             clean_partitions=verified_partitions(self.node.partitions, self._store),
-            known_index=self._store.known_index,
+            known_index=self._store.last_stop.known_index,
         )
         self.node.propose(command, ports.process.now(), self._registered)
 
