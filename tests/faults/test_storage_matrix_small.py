@@ -60,7 +60,7 @@ def start(bed: StoreBed) -> Outcome:
     return Outcome(
         store.last_stop.was_clean,
         store.is_identity_new,
-        store.read_snapshot(A),
+        store.notes.read_snapshot(A),
         tuple(kind for kind, _ in bed.transitions),
     )
 
@@ -68,12 +68,12 @@ def start(bed: StoreBed) -> Outcome:
 def live(bed: StoreBed) -> None:
     """A life with all small files in it: two versions of each that has versions."""
     snapshots = iter([b"first", b"second", b"third"])
-    bed.store.set_snapshot_source(A, lambda: next(snapshots))
+    bed.store.notes.set_snapshot_source(A, lambda: next(snapshots))
     for number in range(len(bed_values(bed)), len(VALUES)):
         bed.append(A, [VALUES[number]])
         bed.pump()
         bed.commit(A)
-    bed.store.write_snapshot(A, bed.now)
+    bed.store.notes.write_snapshot(A, bed.now)
     bed.advance(10 * MS)
 
 

@@ -14,7 +14,6 @@ LARGE = {
     "broker/src/liftbridge_broker/http2/connection.py Connection": (23, 53),
     "broker/src/liftbridge_broker/node/partition/partition.py Partition": (30, 36),
     "broker/src/liftbridge_broker/raft/core.py RaftCore": (15, 44),
-    "broker/src/liftbridge_broker/storage/store.py LogStore": (23, 39),
 }
 
 

@@ -223,7 +223,7 @@ def test_state_comes_from_the_snapshot_of_a_rolled_segment_and_the_rest(world: N
     world.settle()
     world.crash()
     partition = world.partition()
-    assert world.store.read_snapshot(partition.partition_id) is not None
+    assert world.store.notes.read_snapshot(partition.partition_id) is not None
     end = partition.log.log_end_offset
     assert partition.publishers.next_sequence(known.publisher_id) == end
     assert send(world, partition, known, end, b"next").offset == end

@@ -71,7 +71,7 @@ def test_damage_that_a_read_met_is_found_by_the_next_start(segment: int) -> None
     begun(bed)
     path = logs(bed)[segment]
     bed.files.flip_bit(path, 1_000)
-    bed.store.note_damage(A, path, bed.now)
+    bed.store.notes.note_damage(A, path, bed.now)
     bed.store.close(broker_epoch=1)
     for _ in range(2):
         bed.open()
@@ -88,7 +88,7 @@ def test_note_that_a_full_disk_refused_is_written_later(refusals: int) -> None:
     path = logs(bed)[0]
     bed.files.flip_bit(path, 1_000)
     bed.files.fail(Fault("open", "*.damaged", is_full=True, count=refusals))
-    bed.store.note_damage(A, path, bed.now)
+    bed.store.notes.note_damage(A, path, bed.now)
     with suppress(FilesError):
         bed.store.close(broker_epoch=1)
     bed.files.heal()
@@ -104,7 +104,7 @@ def test_disk_that_fails_a_note_is_not_used_any_more() -> None:
     begun(bed)
     path = logs(bed)[0]
     bed.files.fail(Fault("open", "*.damaged"))
-    bed.store.note_damage(A, path, bed.now)
+    bed.store.notes.note_damage(A, path, bed.now)
     assert len(bed.failures) == 1
 
 
@@ -121,7 +121,7 @@ def test_damage_that_compaction_meets_is_told_and_noted(segment: int) -> None:
 
     def note(error: CorruptionError) -> None:
         met.append(error.path)
-        bed.store.note_damage(A, error.path, bed.now)
+        bed.store.notes.note_damage(A, error.path, bed.now)
 
     bed.store.set_damage_listener(A, note)
     bed.store.begin(MetadataIndex(0), bed.now)
@@ -134,7 +134,7 @@ def test_note_of_damage_goes_when_the_file_is_whole() -> None:
     bed = filled(6)
     begun(bed)
     path = logs(bed)[0]
-    bed.store.note_damage(A, path, bed.now)
+    bed.store.notes.note_damage(A, path, bed.now)
     bed.store.close(broker_epoch=1)
     bed.open()
     assert bed.files.exists(f"{path}.damaged")

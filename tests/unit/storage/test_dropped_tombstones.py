@@ -102,14 +102,14 @@ def test_cut_lowers_it_durably(bed: StoreBed) -> None:
 def test_log_that_begins_anew_is_told_again(bed: StoreBed) -> None:
     dropped(bed).store.restart(A, Offset(0), bed.now)
     assert bed.log(A).dropped_offset == 0
-    bed.store.note_copied(A, Offset(9), NOT_COPIED, bed.now)
+    bed.store.notes.note_copied(A, Offset(9), NOT_COPIED, bed.now)
     assert reopened(bed) == 9
 
 
 def test_what_a_copy_may_lack_is_known_after_a_power_cut(bed: StoreBed) -> None:
     copied = Copied(Offset(7), LeaderEpoch(3))
     log = dropped(bed).log(A)
-    bed.store.note_copied(A, log.dropped_offset, copied, bed.now)
+    bed.store.notes.note_copied(A, log.dropped_offset, copied, bed.now)
     assert (reopened(bed), bed.log(A).copied) == (log.dropped_offset, copied)
     bed.store.truncate([(A, bed.log(A).compacted_from)], bed.now)
     assert bed.log(A).copied == NOT_COPIED

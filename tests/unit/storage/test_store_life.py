@@ -477,15 +477,15 @@ def test_cut_during_a_compaction_is_no_failure_and_not_compacted(bed: StoreBed) 
 def test_snapshot_is_written_before_batches_go_and_at_the_end(bed: StoreBed) -> None:
     bed.start({A: TRIM})
     states = iter([b"one", b"two"])
-    bed.store.set_snapshot_source(A, lambda: next(states))
-    assert bed.store.read_snapshot(A) is None
+    bed.store.notes.set_snapshot_source(A, lambda: next(states))
+    assert bed.store.notes.read_snapshot(A) is None
     fill(bed, 13)
     bed.advance(150 * MS)
-    assert bed.store.read_snapshot(A) == b"one"
+    assert bed.store.notes.read_snapshot(A) == b"one"
     bed.store.close(broker_epoch=1)
     bed.files.crash(None)
     bed.start({A: TRIM})
-    assert bed.store.read_snapshot(A) == b"two"
+    assert bed.store.notes.read_snapshot(A) == b"two"
 
 
 # Full disks.

@@ -23,7 +23,6 @@ from liftbridge_broker.model.ids import (
     StreamName,
     earliest,
 )
-from liftbridge_broker.model.partitions import Copied
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.model.units import MIB, MILLISECOND_NS
 from liftbridge_broker.ports.files import FileEvent, Files, Token
@@ -31,7 +30,6 @@ from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.storage.cleaning.cleaner import AgeClock, Cleaner, Removals
 from liftbridge_broker.storage.cleaning.compaction import SubmitCompaction
 from liftbridge_broker.storage.cleaning.compactions import Compactions
-from liftbridge_broker.storage.cleaning.dropped import lower_dropped, note_dropped
 from liftbridge_broker.storage.cleaning.retention import FindCursor
 from liftbridge_broker.storage.cuts import announce_cuts, cut_logs, restart_log
 from liftbridge_broker.storage.directory import (
@@ -50,8 +48,9 @@ from liftbridge_broker.storage.flush import (
 from liftbridge_broker.storage.journal import Journal, LoadedJournal
 from liftbridge_broker.storage.last_stop import LastStop
 from liftbridge_broker.storage.log.partition_log import PartitionLog
+from liftbridge_broker.storage.notes import LogNotes
 from liftbridge_broker.storage.opening import Opener
-from liftbridge_broker.storage.publishers import read_publishers, save_publishers
+from liftbridge_broker.storage.publishers import save_publishers
 from liftbridge_broker.storage.reporting import Reporter
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.stored_log import StoredLog
@@ -96,6 +95,7 @@ class LogStore:
         slowness: Judges the disk by those times.
         unknown_count: Unknown entries that `begin` found in the directory.
         disk: Whether the disk is in order, full or failed.
+        notes: The small files beside the logs.
     """
 
     def __init__(
@@ -139,9 +139,10 @@ class LogStore:
             to_trash=self._trash.take_segments,
             compact=self._compactions.request,
             reporter=self._reporter,
-            guarded=self.disk.run,
+            disk=self.disk,
         )
         self._logs = dict[PartitionId, StoredLog]()
+        self.notes = LogNotes(files, self.disk, self._flush, self._logs)
         self._scanned_bytes, self._has_begun = 0, False
         self.identity, self.is_identity_new = directory.identity, directory.is_identity_new
         self.unknown_count = 0
@@ -177,7 +178,7 @@ class LogStore:
         self._reporter.report_recovery(stored, report)
         if log.is_offline:
             for path in report.quarantined:
-                self.note_damage(partition, path, now)
+                self.notes.note_damage(partition, path, now)
             return OpenedLog(log, report.reason or "damaged: " + ", ".join(report.quarantined))
         stored.put_state(self._journal)
         self._cleaner.add(stored, now)
@@ -297,12 +298,6 @@ class LogStore:
         """Set whether this broker moves a partition's log start, and the callback for moves."""
         self._logs[partition].is_leader, self._logs[partition].on_trimmed = is_leader, tell
 
-    def set_snapshot_source(
-        self, partition: PartitionId, source: Callable[[], bytes] | None
-    ) -> None:
-        """Set the source of idempotent publishers' state, saved before the log loses headers."""
-        self._logs[partition].snapshot_source = source
-
     def set_damage_listener(
         self, partition: PartitionId, listener: Callable[[CorruptionError], None]
     ) -> None:
@@ -321,14 +316,6 @@ class LogStore:
         """Set the clock for the age of records; the default is the wall clock."""
         self._cleaner.age_clock = clock
 
-    def write_snapshot(self, partition: PartitionId, now: Instant) -> None:
-        """Store the state of idempotent publishers now, so that the next start scans less."""
-        self.disk.run(lambda: save_publishers(self._files, self._logs[partition]), now)
-
-    def read_snapshot(self, partition: PartitionId) -> bytes | None:
-        """Return the stored state of publishers, `None` for none; raise `FilesError`."""
-        return read_publishers(self._files, self._logs[partition])
-
     # Operation.
 
     def note_append(self, partition: PartitionId, now: Instant) -> None:
@@ -343,17 +330,6 @@ class LogStore:
         if now >= disk.space.check_due:
             disk.run(lambda: disk.space.check(now), now)
 
-    def note_damage(self, partition: PartitionId, path: str, now: Instant) -> None:
-        """Note a damaged log file, so that the next start verifies it even after a clean stop."""
-        stored = self._logs.get(partition)
-        if stored is None:
-            return  # deleted since
-        stored.damage.add(path)
-        self.disk.run(lambda: stored.damage.write(self._files), now)
-        if stored.damage.has_unwritten:
-            # The reserve of the full disk was released for it.
-            self.disk.run(lambda: stored.damage.write(self._files), now)
-
     def journal_state(self, partition: PartitionId, done: Callable[[], None], now: Instant) -> None:
         """Journal the log's current state, mainly its epochs; call `done` once it is durable.
 
@@ -362,16 +338,6 @@ class LogStore:
         stored = self._logs[partition]
         stored.put_state(self._journal)
         self.disk.run(lambda: self._flush.require_journal(done, now), now)
-
-    def note_copied(self, one: PartitionId, dropped: Offset, copied: Copied, now: Instant) -> None:
-        """Record durably the dropped offset and the copy state of a replica that copies a log."""
-        log = self._logs[one].log
-        self._flush.with_reserve(lambda: note_dropped(self._files, log, dropped, copied), now)
-
-    def lower_dropped(self, partition: PartitionId, end: Offset, now: Instant) -> None:
-        """Lower the dropped offset to `end`, at which a log diverges: tombstones may follow."""
-        log = self._logs[partition].log
-        self.disk.run(lambda: lower_dropped(self._files, log, end), now)
 
     def truncate(self, cuts: Sequence[tuple[PartitionId, Offset]], now: Instant) -> None:
         """Truncate logs, each at its offset, with one sync of the journal for all of them.
@@ -389,7 +355,7 @@ class LogStore:
             self.disk.fail(error)
             raise
         for partition, end in cuts:
-            self.lower_dropped(partition, end, now)
+            self.notes.lower_dropped(partition, end, now)
         self._flush.note_journal(now)
 
     def restart(self, partition: PartitionId, offset: Offset, now: Instant) -> None:
@@ -400,7 +366,7 @@ class LogStore:
         except FilesError as error:
             self.disk.on_error(error, now)
             raise
-        self.lower_dropped(partition, offset, now)
+        self.notes.lower_dropped(partition, offset, now)
         self._flush.note_journal(now)
 
     def raise_log_start(self, partition: PartitionId, offset: Offset, now: Instant) -> None:
@@ -473,8 +439,7 @@ class LogStore:
         try:
             for stored in self._logs.values():
                 stored.is_closed = True
-                stored.damage.write(self._files)  # guard Log.noted
-                save_publishers(self._files, stored)
+                self.notes.write_last(stored)
                 stored.log.close()
                 if not stored.log.is_offline:
                     stored.put_state(self._journal)

@@ -266,7 +266,9 @@ class CompactedLife:
             case Append(data, headers, high_watermark, log_start):
                 if outcome.copied != log.copied:
                     self.counts["copy of a compacted log"] += 1
-                    store.note_copied(PARTITION, log.dropped_offset, outcome.copied, one.bed.now)
+                    store.notes.note_copied(
+                        PARTITION, log.dropped_offset, outcome.copied, one.bed.now
+                    )
                 if headers:
                     log.append_batches(data, headers, one.bed.wall_ns)
                     store.note_append(PARTITION, one.bed.now)

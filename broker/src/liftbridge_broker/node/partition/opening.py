@@ -116,7 +116,7 @@ def take_up_publishers(context: NodeContext, partition: Partition) -> None:
 
     def take_up() -> None:
         publishers = new_publishers(context, partition.log)
-        publishers.take_up(context.store.read_snapshot(partition.partition_id))
+        publishers.take_up(context.store.notes.read_snapshot(partition.partition_id))
         partition.publishers = publishers
 
     if _is_read(partition, take_up):
@@ -131,7 +131,7 @@ def watch_publishers(context: NodeContext, partition: Partition) -> None:
             _is_read(partition, partition.publishers.settle)
             return partition.publishers.snapshot()
 
-        context.store.set_snapshot_source(partition.partition_id, snapshot)
+        context.store.notes.set_snapshot_source(partition.partition_id, snapshot)
 
 
 def renew_publishers(
@@ -167,9 +167,9 @@ def _cut_publishers(context: NodeContext, partition: Partition, now: Instant) ->
             take_up_publishers(context, partition)
     if partition.offline_reason:
         # Keep the saved snapshot: the log cannot be read, so a new one would hold less.
-        context.store.set_snapshot_source(partition.partition_id, None)
+        context.store.notes.set_snapshot_source(partition.partition_id, None)
         return
-    context.store.write_snapshot(partition.partition_id, now)
+    context.store.notes.write_snapshot(partition.partition_id, now)
 
 
 def _is_read(partition: Partition, read: Callable[[], None]) -> bool:

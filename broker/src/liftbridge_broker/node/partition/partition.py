@@ -316,7 +316,7 @@ class Partition:
                 self.publishers.replay(header)
         if len(self.publishers) and log.segment_count != self._segment_count:
             self._segment_count = log.segment_count
-            self.context.store.write_snapshot(self.partition_id, self.context.now)
+            self.context.store.notes.write_snapshot(self.partition_id, self.context.now)
         first = timestamp if run.timestamps is None else run.timestamps[0]
         return first, Offset(headers[0].base_offset), data
 
@@ -326,7 +326,7 @@ class Partition:
             if header.publisher_id:
                 self.publishers.replay(header)
         if len(self.publishers) and self.log.segment_count != segment_count:
-            self.context.store.write_snapshot(self.partition_id, self.context.now)
+            self.context.store.notes.write_snapshot(self.partition_id, self.context.now)
 
     def _append_failed(self, error: FilesError, now: Instant) -> LiftbridgeError:
         """Return the refusal for a failed write, and update the partition."""
@@ -466,7 +466,7 @@ class Partition:
         if isinstance(error, CorruptionError):
             where = {"path": error.path, "position": error.position, "reason": error.text}
             self.context.transition("corruption_found", self._named(where))
-            self.context.store.note_damage(self.partition_id, error.path, self.context.now)
+            self.context.store.notes.note_damage(self.partition_id, error.path, self.context.now)
         self.go_offline(error.text)
 
     def _named(self, fields: Mapping[str, object]) -> Mapping[str, object]:

@@ -203,7 +203,7 @@ class Following:
         if append.headers and log.is_empty:  # guard F3.copy
             dropped = max(dropped, append.dropped_offset)
         if (dropped, copied) != (log.dropped_offset, log.copied):
-            self._context.store.note_copied(partition.partition_id, dropped, copied, now)
+            self._context.store.notes.note_copied(partition.partition_id, dropped, copied, now)
         if append.headers:
             before = log.epochs.latest
             segments = log.segment_count

@@ -213,7 +213,7 @@ class Replicas:
             return
         if state.is_recovering:
             leading.report_loss()
-            self._store.lower_dropped(partition_id, log.log_end_offset, now)
+            self._store.notes.lower_dropped(partition_id, log.log_end_offset, now)
         self.roles.set_policy(partition, is_commit=is_commit, now=now)
         self._store.set_leader(partition_id, is_leader=True, tell=leading.on_trimmed)
         partition.rise(leading)

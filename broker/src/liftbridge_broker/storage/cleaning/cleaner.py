@@ -22,6 +22,7 @@ from liftbridge_broker.storage.cleaning.retention import (
     first_within,
     limits_of,
 )
+from liftbridge_broker.storage.disk import Disk
 from liftbridge_broker.storage.flush import FlushDriver
 from liftbridge_broker.storage.journal import Journal
 from liftbridge_broker.storage.reporting import Reporter
@@ -101,7 +102,7 @@ class Cleaner:
         to_trash: Callable[[StoredLog, Sequence[str], int, Instant], None],
         compact: Callable[[StoredLog, Instant, int | None], None],
         reporter: Reporter,
-        guarded: Callable[[Callable[[], None], Instant], None],
+        disk: Disk,
     ) -> None:
         """Start without logs.
 
@@ -113,7 +114,7 @@ class Cleaner:
             to_trash: Moves files to the trash, with a date.
             compact: Requests compaction.
             reporter: Reports to the observer.
-            guarded: Runs disk work in a later turn; handles device errors.
+            disk: Runs disk work in a later turn; handles device errors.
         """
         self._journal = journal
         self._flush = flush
@@ -122,7 +123,7 @@ class Cleaner:
         self._to_trash = to_trash
         self._compact = compact
         self._reporter = reporter
-        self._guarded = guarded
+        self._disk = disk
         self.find_cursor: FindCursor = _find_nothing
         self.age_clock: AgeClock | None = None
         self._ticks: list[_Tick] = []
@@ -203,7 +204,7 @@ class Cleaner:
             stored.cleaning.awaits_cursor = False
             is_due = stored.is_leader and not stored.is_closed
             if is_due and stored.options.retention_cursor == name:
-                self._guarded(lambda: self._trim_below(stored, cursor, now, age_ns), now)
+                self._disk.run(lambda: self._trim_below(stored, cursor, now, age_ns), now)
 
         self.find_cursor(stored.partition_id, name, found, now)
 
