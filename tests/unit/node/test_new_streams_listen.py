@@ -6,7 +6,7 @@ from liftbridge_broker.controller.commands import CreateStream, PauseStream
 from liftbridge_broker.errors import LiftbridgeError, NotAppendedError, UnavailableError
 from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.units import MILLISECOND_NS
-from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX
+from liftbridge_broker.node.partition.pause import PARKED_BYTES_MAX
 from liftbridge_broker.node.partition.runs import POLICY_ALL, PendingAck, PublishRun
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.cluster_world import ClusterWorld

@@ -14,7 +14,7 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import Instant, LeaderEpoch, StreamName
 from liftbridge_broker.model.units import MILLISECOND_NS
-from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX
+from liftbridge_broker.node.partition.pause import PARKED_BYTES_MAX
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER, PendingAck, PublishRun
 from liftbridge_broker.node.publishing.forwarding import LOST_NS, SETTLE_NS, Forwarding
 from liftbridge_broker.node.publishing.repeating import SENDS_MAX

@@ -20,7 +20,7 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import Instant, PartitionId, StreamName
 from liftbridge_broker.model.streams import StreamOverrides
 from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
-from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX
+from liftbridge_broker.node.partition.pause import PARKED_BYTES_MAX
 from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.node.upkeep.idle import STALE_COUNT_MAX, IdleWatch
 from liftbridge_testkit.node_world import NodeWorld, envelope
@@ -170,7 +170,7 @@ def test_idle_partition_pauses_by_itself(world: NodeWorld) -> None:
     world.advance(IDLE_NS - 1)
     assert not partition.is_paused
     world.advance(1)
-    assert partition.is_auto_paused
+    assert partition.pause.is_auto
     assert world.told("partition_paused")[0]["cause"] == "idle"
 
 

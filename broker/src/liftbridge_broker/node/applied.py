@@ -164,7 +164,7 @@ class AppliedMetadata:
         self._held.set_options(partition, self._context.options_of(stream), now)
         self._held.assign_role(partition, stream, found, now)
         is_paused, is_auto = found.paused, found.auto_paused
-        if (partition.is_paused, partition.is_auto_paused) != (is_paused, is_auto):
+        if (partition.is_paused, partition.pause.is_auto) != (is_paused, is_auto):
             partition.set_paused(is_paused=is_paused, is_auto=is_auto, now=now, wall_ns=wall_ns)
         if partition.is_readonly != found.readonly:
             partition.set_readonly(is_readonly=found.readonly, wall_ns=wall_ns)

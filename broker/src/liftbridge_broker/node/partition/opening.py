@@ -73,11 +73,10 @@ def open_partition(
             ack_times=context.ack_times,
             replies=PublishAckEncoder(stream.name, state.number),
         ),
-        is_paused=state.paused,
-        is_auto_paused=state.auto_paused,
         is_readonly=state.readonly,
         last_active=now,
     )
+    partition.pause.is_paused, partition.pause.is_auto = state.paused, state.auto_paused
     context.store.set_damage_listener(partition_id, partition.on_unreadable)
     is_alone = len(state.replicas) == 1
     if is_alone:

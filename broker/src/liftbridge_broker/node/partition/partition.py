@@ -41,7 +41,7 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.node.context import BEGINNING, NodeContext
 from liftbridge_broker.node.partition.activity import Activity
 from liftbridge_broker.node.partition.intake import InboxAcks, Intake
-from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX, ParkedRuns
+from liftbridge_broker.node.partition.pause import Pause
 from liftbridge_broker.node.partition.pending_acks import ReplicaAcks
 from liftbridge_broker.node.partition.publishers import is_foreign
 from liftbridge_broker.node.partition.readers import Readers
@@ -95,6 +95,7 @@ class Partition:
         role: This broker's role for it.
         replication: The other replicas; `None` for a sole replica, and in role `NONE`.
         has_read_error: Whether it is offline only because of a read error; its log may be intact.
+        pause: Whether it is paused, and the runs that wait.
     """
 
     context: NodeContext
@@ -112,8 +113,6 @@ class Partition:
     intake: Intake
     role: Role = Role.NONE
     replication: Replication | None = None
-    is_paused: bool = False
-    is_auto_paused: bool = False
     is_readonly: bool = False
     offline_reason: str = ""
     has_read_error: bool = False
@@ -122,14 +121,16 @@ class Partition:
     activity: Activity = field(default_factory=Activity)
     readers: Readers = field(default_factory=Readers)
     pending: ReplicaAcks = field(init=False)
+    pause: Pause = field(init=False)
     _sealer: RunSealer = field(init=False)
     _envelopes: EnvelopeEncoder = field(init=False)
-    _parked: ParkedRuns = field(default_factory=ParkedRuns)
     _segment_count: int = 0
     _end_at_start: Offset = field(default=Offset(0))
 
     def __post_init__(self) -> None:
         self.pending = ReplicaAcks(self.context)
+        resume = ResumeStream(name=StreamName(self.stream), partitions=(self.number,))
+        self.pause = Pause(self.context, resume, self._refuse)
         self._sealer = RunSealer(RecordEncoder(self.stream, self.number), self.partition_id)
         self._envelopes = EnvelopeEncoder(self.stream, self.subject, self.number)
 
@@ -157,6 +158,11 @@ class Partition:
         """Return whether this broker leads it, or is about to."""
         return self.role is Role.LEADER or self.role is Role.RISING
 
+    @property
+    def is_paused(self) -> bool:
+        """Return whether it takes no messages, as the metadata say."""
+        return self.pause.is_paused
+
     def acks_for(self, subject: str) -> InboxAcks:
         """Return a new sink for acks of messages on `subject`."""
         return self.intake.acks_for(subject)
@@ -175,7 +181,7 @@ class Partition:
         A paused partition is resumed first; the run waits for that. Every pending ack of the run is
         answered exactly once, now or later.
         """
-        if (self.is_paused or self.role is Role.RISING) and self.closed_error is None:
+        if (self.pause.is_paused or self.role is Role.RISING) and self.closed_error is None:
             self._park(run, now)
             return
         if run.offsets is not None:
@@ -215,8 +221,8 @@ class Partition:
         ):
             # Its sequence numbers belong to another stream on this subject.
             run.publisher = None
-        if self.is_paused:
-            if self.is_auto_paused and self.closed_error is None:
+        if self.pause.is_paused:
+            if self.pause.is_auto and self.closed_error is None:
                 self._park(run, now)
             else:
                 self.activity.dropped_count += len(run.values)
@@ -389,8 +395,7 @@ class Partition:
     def set_paused(self, *, is_paused: bool, is_auto: bool, now: Instant, wall_ns: int) -> None:
         """Stop intake and end subscriptions, or continue with the runs that waited."""
         self.activity.pause_changed.mark(wall_ns)
-        self.is_paused = is_paused
-        self.is_auto_paused = is_paused and is_auto
+        self.pause.is_paused, self.pause.is_auto = is_paused, is_paused and is_auto
         if is_paused:
             self.readers.end(FailedPreconditionError("commit log was closed"))
         else:
@@ -399,7 +404,7 @@ class Partition:
         self._unpark(now, wall_ns)
 
     def _unpark(self, now: Instant, wall_ns: int) -> None:
-        for run in self._parked.take():
+        for run in self.pause.take():
             if run.path == "nats":
                 self.take_copy(run, now, wall_ns)
             else:
@@ -420,7 +425,7 @@ class Partition:
             self._end_at_start = self.log.log_end_offset
         self.replication, self.leader_epoch = replication, leader_epoch
         self.role, self.last_active = Role.LEADER, now
-        if self._parked and not self.is_paused:
+        if not self.pause.is_paused:
             self._unpark(now, wall_ns)
 
     def follow(self, replication: Replication | None) -> None:
@@ -432,32 +437,17 @@ class Partition:
         self.replication = replication
         self.role = Role.NONE if replication is None else Role.FOLLOWER
         if was_leader:  # guard L7.demote
-            self.resume_failed(UnavailableError("not appended: leader changed"))
+            self.pause.fail(UnavailableError("not appended: leader changed"))
             self.pending.fail(OutcomeUnknownError("outcome unknown: leader changed"))
             self.readers.end(leader_changed(), stays=True)
 
-    def resume_failed(self, error: LiftbridgeError) -> None:
-        """Refuse the runs that waited for a resume that did not happen."""
-        for run in self._parked.take():
-            self._refuse(run, error)
-
     def _park(self, run: PublishRun, now: Instant) -> None:
-        replication, text = self.replication, ""
-        if not self.is_paused and replication is not None and replication.is_recovering:
+        replication = self.replication
+        if not self.pause.is_paused and replication is not None and replication.is_recovering:
             text = "not appended: the partition recovers from an unclean election"
-        elif not self._parked.add(run):
-            text = f"not appended: more than {PARKED_BYTES_MAX} bytes wait for the resume"
-        if text:
             self._refuse(run, NotAppendedError(text))
-            return
-        if len(self._parked) == 1 and self.is_paused:
-            command = ResumeStream(name=StreamName(self.stream), partitions=(self.number,))
-
-            def answered(outcome: object) -> None:
-                if isinstance(outcome, LiftbridgeError):
-                    self.resume_failed(outcome)
-
-            self.context.propose(command, now, answered)
+        else:
+            self.pause.park(run, now)
 
     def on_unreadable(self, error: LiftbridgeError) -> None:
         """Go offline after a read that found damage or failed."""
@@ -490,7 +480,7 @@ class Partition:
     def refuse_appends(self, error: LiftbridgeError) -> None:
         """Refuse all appends with `error`; reads and pending acks continue."""
         self.closed_error = error
-        self.resume_failed(NotAppendedError(f"not appended: {error}"))
+        self.pause.fail(NotAppendedError(f"not appended: {error}"))
 
     def close(self, error: LiftbridgeError) -> None:
         """Close the partition: the stream was deleted, or the broker stops.

@@ -27,8 +27,8 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.intake import UNKNOWN_PREFIX
-from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX
 from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.pause import PARKED_BYTES_MAX
 from liftbridge_broker.node.partition.runs import POLICY_NONE, PublishRun
 from liftbridge_broker.node.publishing.remote_partition import Target
 from liftbridge_broker.node.publishing.repeating import (
