@@ -79,7 +79,7 @@ def test_new_epoch_fences_the_old_one_and_begins_where_it_stood(world: NodeWorld
     new = world.init_publisher()
     assert (new.publisher_id, new.publisher_epoch) == (old.publisher_id, old.publisher_epoch + 1)
     assert isinstance(send(world, partition, old, 1, b"x").error, FencedPublisherError)
-    assert partition.publishers.next_sequence(new.publisher_id) == 1
+    assert partition.writer.publishers.next_sequence(new.publisher_id) == 1
     assert send(world, partition, new, 1, b"b").offset == 1
 
 
@@ -225,7 +225,7 @@ def test_state_comes_from_the_snapshot_of_a_rolled_segment_and_the_rest(world: N
     partition = world.partition()
     assert world.store.notes.read_snapshot(partition.partition_id) is not None
     end = partition.log.log_end_offset
-    assert partition.publishers.next_sequence(known.publisher_id) == end
+    assert partition.writer.publishers.next_sequence(known.publisher_id) == end
     assert send(world, partition, known, end, b"next").offset == end
 
 
@@ -240,7 +240,7 @@ def test_damaged_snapshot_is_left_aside(world: NodeWorld) -> None:
     for path in of_logs:
         world.files.put(path, b"garbage")
     world.start()
-    assert world.partition().publishers.next_sequence(known.publisher_id) == 1
+    assert world.partition().writer.publishers.next_sequence(known.publisher_id) == 1
 
 
 @pytest.mark.parametrize("payload", [b"", b"not a snapshot", "cut", "longer"])
@@ -251,7 +251,7 @@ def test_state_is_rebuilt_from_headers_when_the_snapshot_is_no_state(
     known = world.init_publisher()
     for sequence in range(3):
         send(world, partition, known, sequence, b"v")
-    good = partition.publishers.snapshot()
+    good = partition.writer.publishers.snapshot()
     world.stop()
     if isinstance(payload, str):
         payload = good[:-1] if payload == "cut" else good + b"x"
@@ -259,7 +259,7 @@ def test_state_is_rebuilt_from_headers_when_the_snapshot_is_no_state(
     write_small_file(world.files, f"{partition.log.directory}/{PUBLISHERS}", payload)
     world.start()
     partition = world.partition()
-    assert partition.publishers.snapshot() == good
+    assert partition.writer.publishers.snapshot() == good
     again = send(world, partition, known, 1, b"v")
     assert (again.offset, again.stored[0].is_duplicate) == (1, True)
     assert send(world, partition, known, 3, b"next").offset == 3
@@ -271,5 +271,5 @@ def test_forgotten_silent_publishers_are_bounded() -> None:
     known = [world.init_publisher(name) for name in "abc"]
     for publisher in known:
         send(world, partition, publisher, 0, b"x")
-    assert len(partition.publishers) == 2
+    assert len(partition.writer.publishers) == 2
     assert send(world, partition, known[0], 0, b"y").stored[0].is_duplicate is False

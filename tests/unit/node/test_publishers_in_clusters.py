@@ -29,7 +29,7 @@ def send(world, stamp, *values, **options):
 
 
 def table(world, member):
-    return member.node.partitions[world.state().partition_id].publishers
+    return member.node.partitions[world.state().partition_id].writer.publishers
 
 
 def in_sync(world, count):
@@ -92,8 +92,8 @@ def test_a_snapshot_of_another_branch_is_left_aside(world):
     stamp = begin(world)
     send(world, stamp, b"one")
     partition = world.replica(1)
-    partition.publishers.settle()
-    good = partition.publishers.snapshot()
+    partition.writer.publishers.settle()
+    good = partition.writer.publishers.snapshot()
     taken_up = history_of(PublisherTable, partition.log)
     taken_up.take_up(good)
     assert taken_up.snapshot() == good

@@ -106,7 +106,7 @@ def following(roles):
         offline_reason="",
         stream="s",
         number=0,
-        note_replicated=lambda *_: None,
+        writer=SimpleNamespace(note_replicated=lambda *_: None),
         readers=Readers(),
     )
     state = SimpleNamespace(partition_id=1, replica_epoch=lambda _: MetadataIndex(1))

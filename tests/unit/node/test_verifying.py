@@ -132,5 +132,5 @@ def test_publishers_are_known_from_a_log_that_could_not_be_read_at_the_start() -
     one.restart()
     world.until(lambda: one.told_count("partition_online") == 1)
     world.until(lambda: is_whole(world))
-    publishers = one.node.partitions[world.state().partition_id].publishers
+    publishers = one.node.partitions[world.state().partition_id].writer.publishers
     assert publishers.next_sequence(publisher_id) == 2

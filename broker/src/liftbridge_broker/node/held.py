@@ -161,7 +161,7 @@ class HeldPartitions:
     def _renew(self, partition: Partition, *, is_cut: bool) -> None:
         self.cursors.forget(partition.partition_id)
         stream = self.context.state.stream(partition.stream)
-        if (stream is not None and stream.publishers) or len(partition.publishers):
+        if (stream is not None and stream.publishers) or len(partition.writer.publishers):
             renew_publishers(self.context, partition, self.context.now, is_cut=is_cut)
 
     def replace_log(self, partition_id: PartitionId) -> None:

@@ -362,7 +362,9 @@ class Node:
             unanswered_bytes_max=unanswered_bytes_max,
         )
         for partition in self.partitions.values():
-            partition.publishers.set_limits(publishers_max=publishers_max, ttl_ns=publisher_ttl_ns)
+            partition.writer.publishers.set_limits(
+                publishers_max=publishers_max, ttl_ns=publisher_ttl_ns
+            )
 
     def set_defaults(self, defaults: StreamOptions, now: Instant) -> None:
         """Apply new defaults for settings that streams do not override."""

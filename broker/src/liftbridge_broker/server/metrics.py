@@ -100,7 +100,7 @@ class BrokerMetrics:
             "partitions_offline": sum(bool(p.offline_reason) for p in partitions),
             "partitions_paused": sum(p.is_paused for p in partitions),
             "partitions_readonly": sum(p.is_readonly for p in partitions),
-            "publishers": sum(len(p.publishers) for p in partitions),
+            "publishers": sum(len(p.writer.publishers) for p in partitions),
             "subscriptions": sum(len(p.readers.subscribers) for p in partitions),
             "log_segments": sum(p.log.segment_count for p in partitions),
             "log_bytes": sum(p.log.size_bytes for p in partitions),

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.node.context import BEGINNING
+
 PATHS: Final = ("grpc", "nats", "batch")
 
 
@@ -28,6 +31,7 @@ class Activity:
         received_counts: Messages appended, by the path on which they arrived.
         received_bytes: Bytes of them.
         dropped_count: Messages that arrived over NATS while the partition was paused by hand.
+        last_active: Time of its last use, from which it counts as idle.
     """
 
     messages_received: EventTimes = field(default_factory=EventTimes)
@@ -38,6 +42,7 @@ class Activity:
     delivered_count: int = 0
     delivered_bytes: int = 0
     dropped_count: int = 0
+    last_active: Instant = BEGINNING
 
     def on_received(self, path: str, count: int, size_bytes: int, wall_ns: int) -> None:
         """Count messages that were appended."""

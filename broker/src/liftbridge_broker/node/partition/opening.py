@@ -4,14 +4,17 @@ from collections.abc import Callable, Mapping
 
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import CorruptionError, FilesError
+from liftbridge_broker.logformat.records import RecordEncoder
 from liftbridge_broker.model.ids import OFFSET_MAX, Instant, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.subjects import partition_subject
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.ack_inboxes import AckInboxes
+from liftbridge_broker.node.partition.activity import Activity
 from liftbridge_broker.node.partition.intake import Intake
 from liftbridge_broker.node.partition.partition import OtherListeners, Partition
 from liftbridge_broker.node.partition.publishers import history_of
+from liftbridge_broker.node.partition.sealing import LogWriter, RunSealer
 from liftbridge_broker.node.partition.stream_subjects import StreamSubjects
 from liftbridge_broker.replication.publisher_history import PublisherHistory
 from liftbridge_broker.replication.publishers import PublisherTable
@@ -61,7 +64,12 @@ def open_partition(
         group=stream.group,
         options=options,
         leader_epoch=state.leader_epoch,
-        publishers=new_publishers(context, log),
+        writer=LogWriter(
+            context,
+            log,
+            RunSealer(RecordEncoder(stream.name, state.number), partition_id),
+            new_publishers(context, log),
+        ),
         acks=acks,
         intake=Intake(
             acks,
@@ -74,7 +82,7 @@ def open_partition(
             replies=PublishAckEncoder(stream.name, state.number),
         ),
         is_readonly=state.readonly,
-        last_active=now,
+        activity=Activity(last_active=now),
     )
     partition.pause.is_paused, partition.pause.is_auto = state.paused, state.auto_paused
     context.store.set_damage_listener(partition_id, partition.on_unreadable)
@@ -116,7 +124,7 @@ def take_up_publishers(context: NodeContext, partition: Partition) -> None:
     def take_up() -> None:
         publishers = new_publishers(context, partition.log)
         publishers.take_up(context.store.notes.read_snapshot(partition.partition_id))
-        partition.publishers = publishers
+        partition.writer.publishers = publishers
 
     if _is_read(partition, take_up):
         watch_publishers(context, partition)
@@ -127,8 +135,8 @@ def watch_publishers(context: NodeContext, partition: Partition) -> None:
     if context.is_caught_up and not partition.offline_reason:
 
         def snapshot() -> bytes:
-            _is_read(partition, partition.publishers.settle)
-            return partition.publishers.snapshot()
+            _is_read(partition, partition.writer.publishers.settle)
+            return partition.writer.publishers.snapshot()
 
         context.store.notes.set_snapshot_source(partition.partition_id, snapshot)
 
@@ -155,12 +163,12 @@ def _cut_publishers(context: NodeContext, partition: Partition, now: Instant) ->
 
     def roll_back() -> None:
         nonlocal is_exact
-        is_exact = partition.publishers.roll_back()
+        is_exact = partition.writer.publishers.roll_back()
 
     if not _is_read(partition, roll_back):
         return
     if not is_exact:
-        partition.publishers = new_publishers(context, log)
+        partition.writer.publishers = new_publishers(context, log)
         # The snapshot of an empty log may be of another history: no header is left to compare.
         if log.log_end_offset > log.log_start_offset:
             take_up_publishers(context, partition)

@@ -7,7 +7,7 @@ several, `replication` says when (L4). `commit_to` is the only place that moves 
 of a leader.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -27,8 +27,6 @@ from liftbridge_broker.errors import (
     StorageFullError,
     UnavailableError,
 )
-from liftbridge_broker.logformat.batch import BatchHeader, read_header
-from liftbridge_broker.logformat.records import RecordEncoder
 from liftbridge_broker.model.ids import (
     Instant,
     LeaderEpoch,
@@ -38,7 +36,7 @@ from liftbridge_broker.model.ids import (
     StreamName,
 )
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
-from liftbridge_broker.node.context import BEGINNING, NodeContext
+from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.activity import Activity
 from liftbridge_broker.node.partition.intake import InboxAcks, Intake
 from liftbridge_broker.node.partition.pause import Pause
@@ -48,9 +46,8 @@ from liftbridge_broker.node.partition.readers import Readers
 from liftbridge_broker.node.partition.roles import Replication, Role, Subscriber
 from liftbridge_broker.node.partition.run_checks import check_run, in_pieces, joined, without_stored
 from liftbridge_broker.node.partition.runs import POLICY_ALL, PublishRun, Stored
-from liftbridge_broker.node.partition.sealing import RunSealer
+from liftbridge_broker.node.partition.sealing import LogWriter
 from liftbridge_broker.node.refusals import cut_off, leader_changed
-from liftbridge_broker.replication.publisher_history import PublisherHistory
 from liftbridge_broker.replication.publishers import StoredPiece
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.wire.acks import AckEncoder
@@ -89,7 +86,7 @@ class Partition:
         group: NATS queue group, empty for none.
         options: Settings in force.
         leader_epoch: Epoch of this leadership, or of the last one.
-        publishers: State of idempotent publishers.
+        writer: Writes runs to the log.
         acks: Builds its acks.
         intake: Turns its NATS messages into runs.
         role: This broker's role for it.
@@ -108,7 +105,7 @@ class Partition:
     group: str
     options: StreamOptions
     leader_epoch: LeaderEpoch
-    publishers: PublisherHistory
+    writer: LogWriter
     acks: AckEncoder
     intake: Intake
     role: Role = Role.NONE
@@ -117,21 +114,17 @@ class Partition:
     offline_reason: str = ""
     has_read_error: bool = False
     closed_error: LiftbridgeError | None = None
-    last_active: Instant = BEGINNING
     activity: Activity = field(default_factory=Activity)
     readers: Readers = field(default_factory=Readers)
     pending: ReplicaAcks = field(init=False)
     pause: Pause = field(init=False)
-    _sealer: RunSealer = field(init=False)
     _envelopes: EnvelopeEncoder = field(init=False)
-    _segment_count: int = 0
     _end_at_start: Offset = field(default=Offset(0))
 
     def __post_init__(self) -> None:
         self.pending = ReplicaAcks(self.context)
         resume = ResumeStream(name=StreamName(self.stream), partitions=(self.number,))
         self.pause = Pause(self.context, resume, self._refuse)
-        self._sealer = RunSealer(RecordEncoder(self.stream, self.number), self.partition_id)
         self._envelopes = EnvelopeEncoder(self.stream, self.subject, self.number)
 
     # -- publishing ---------------------------------------------------------------------------
@@ -237,21 +230,24 @@ class Partition:
         replication = self.replication
         try:
             self._check_open()
-            pieces = check_run(run, self.log, self.options, self.publishers, replication)
+            pieces = check_run(run, self.log, self.options, self.writer.publishers, replication)
             rest = without_stored(run, pieces) if pieces else run
             if rest is None:
                 self._acknowledge(run, joined(pieces), wall_ns)
                 return None
             if replication is not None:
                 replication.check_append(is_all=run.waits_for_all, now=now)
-            timestamp, base, data = self._write(rest, now, wall_ns)
+            try:
+                timestamp, base, data = self.writer.write(rest, self.leader_epoch, now, wall_ns)
+            except FilesError as error:
+                raise self._append_failed(error, now) from error
         except LiftbridgeError as error:
             # A cut-off leader cannot report the cause: another leader may have changed the log.
             is_cut_off = replication is not None and replication.is_cut_off  # guard A.refusal
             self._refuse(run, cut_off() if is_cut_off else error)
             return None
         count, end = len(rest.values), self.log.log_end_offset
-        self.last_active = now
+        self.activity.last_active = now
         self.activity.on_received(rest.path, count, rest.size_bytes, wall_ns)
         if replication is not None:
             replication.on_appended(base, data, now)
@@ -306,34 +302,6 @@ class Partition:
         if self.context.store.disk.is_full:
             raise StorageFullError("not appended: storage full")
 
-    def _write(self, run: PublishRun, now: Instant, wall_ns: int) -> tuple[int, Offset, bytes]:
-        """Append a run atomically; return the timestamp of its first record, and its batches."""
-        log = self.log
-        timestamp = max(log.largest_timestamp, self.context.clock.stamp(wall_ns, now))
-        batches = self._sealer.seal(run, self.leader_epoch, log.log_end_offset, timestamp)
-        headers: list[BatchHeader] = [read_header(batch, 0) for batch in batches]
-        data = batches[0] if len(batches) == 1 else b"".join(batches)
-        try:
-            log.append_batches(data, headers, wall_ns)
-        except FilesError as error:
-            raise self._append_failed(error, now) from error
-        if run.publisher is not None:
-            for header in headers:
-                self.publishers.replay(header)
-        if len(self.publishers) and log.segment_count != self._segment_count:
-            self._segment_count = log.segment_count
-            self.context.store.notes.write_snapshot(self.partition_id, self.context.now)
-        first = timestamp if run.timestamps is None else run.timestamps[0]
-        return first, Offset(headers[0].base_offset), data
-
-    def note_replicated(self, headers: Sequence[BatchHeader], segment_count: int) -> None:
-        """Note appended batches of the leader; `segment_count` is the count before."""
-        for header in headers:
-            if header.publisher_id:
-                self.publishers.replay(header)
-        if len(self.publishers) and self.log.segment_count != segment_count:
-            self.context.store.notes.write_snapshot(self.partition_id, self.context.now)
-
     def _append_failed(self, error: FilesError, now: Instant) -> LiftbridgeError:
         """Return the refusal for a failed write, and update the partition."""
         self.context.note_append_failed(error, now)
@@ -382,7 +350,7 @@ class Partition:
     def detach(self, subscriber: Subscriber, now: Instant) -> None:
         """Remove a subscription."""
         self.readers.detach(subscriber)
-        self.last_active = now
+        self.activity.last_active = now
 
     # -- state --------------------------------------------------------------------------------
 
@@ -399,7 +367,7 @@ class Partition:
         if is_paused:
             self.readers.end(FailedPreconditionError("commit log was closed"))
         else:
-            self.last_active = now
+            self.activity.last_active = now
         # After a pause too: runs that waited for this leadership must request the resume.
         self._unpark(now, wall_ns)
 
@@ -424,7 +392,7 @@ class Partition:
         if self.role is not Role.LEADER or self.replication is not None:
             self._end_at_start = self.log.log_end_offset
         self.replication, self.leader_epoch = replication, leader_epoch
-        self.role, self.last_active = Role.LEADER, now
+        self.role, self.activity.last_active = Role.LEADER, now
         if not self.pause.is_paused:
             self._unpark(now, wall_ns)
 

@@ -1,5 +1,6 @@
-"""Seals a run into batches: turns the messages of one caller into the bytes of one write."""
+"""Writes runs to a log: seals the messages of one caller into batches, the bytes of one write."""
 
+from collections.abc import Sequence
 from itertools import compress
 from operator import ne, sub
 from typing import Final
@@ -7,15 +8,77 @@ from typing import Final
 from liftbridge_broker.logformat.batch import (
     ATTRIBUTE_COMPACTED,
     ATTRIBUTE_IDEMPOTENT,
+    BatchHeader,
     filler,
+    read_header,
     seal,
 )
 from liftbridge_broker.logformat.records import RecordEncoder
-from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId, PublisherId
+from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionId, PublisherId
+from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.runs import PublishRun, batch_ends
+from liftbridge_broker.replication.publisher_history import PublisherHistory
+from liftbridge_broker.storage.log.partition_log import PartitionLog
 
 BATCH_BYTES_MAX: Final = 256 * 1024
 """Bytes of values and keys sealed into one batch, or one record."""
+
+
+class LogWriter:
+    """Appends runs to the log of one partition, and keeps the state of publishers in step with it.
+
+    Every appended batch that names an idempotent publisher is noted, on followers too. The state is
+    saved when a segment is complete, so that the next start scans less.
+
+    Attributes:
+        publishers: State of idempotent publishers.
+    """
+
+    __slots__ = ("_context", "_log", "_sealer", "_segment_count", "publishers")
+
+    def __init__(
+        self,
+        context: NodeContext,
+        log: PartitionLog,
+        sealer: "RunSealer",
+        publishers: PublisherHistory,
+    ) -> None:
+        self._context = context
+        self._log = log
+        self._sealer = sealer
+        self._segment_count = 0
+        self.publishers = publishers
+
+    def write(
+        self, run: PublishRun, epoch: LeaderEpoch, now: Instant, wall_ns: int
+    ) -> tuple[int, Offset, bytes]:
+        """Append a run atomically; return its first timestamp, and base offset and bytes.
+
+        Raises:
+            FilesError: Nothing was appended.
+        """
+        log = self._log
+        timestamp = max(log.largest_timestamp, self._context.clock.stamp(wall_ns, now))
+        batches = self._sealer.seal(run, epoch, log.log_end_offset, timestamp)
+        headers: list[BatchHeader] = [read_header(batch, 0) for batch in batches]
+        data = batches[0] if len(batches) == 1 else b"".join(batches)
+        log.append_batches(data, headers, wall_ns)
+        if run.publisher is not None:
+            for header in headers:
+                self.publishers.replay(header)
+        if len(self.publishers) and log.segment_count != self._segment_count:
+            self._segment_count = log.segment_count
+            self._context.store.notes.write_snapshot(self._log.partition_id, self._context.now)
+        first = timestamp if run.timestamps is None else run.timestamps[0]
+        return first, Offset(headers[0].base_offset), data
+
+    def note_replicated(self, headers: Sequence[BatchHeader], segment_count: int) -> None:
+        """Note appended batches of the leader; `segment_count` is the count before."""
+        for header in headers:
+            if header.publisher_id:
+                self.publishers.replay(header)
+        if len(self.publishers) and self._log.segment_count != segment_count:
+            self._context.store.notes.write_snapshot(self._log.partition_id, self._context.now)
 
 
 class RunSealer:

@@ -178,7 +178,7 @@ class PublisherSequences:
             partition = self._partitions.get(partition_id)
             if partition is None or partition.offline_reason or partition.role is not Role.LEADER:
                 continue
-            publishers = partition.publishers
+            publishers = partition.writer.publishers
             # The publisher treats the answer as stored, and a later leader may lack uncommitted
             # records.
             if publishers.end_of(publisher_id) > partition.log.high_watermark:  # guard L2.told

@@ -212,7 +212,7 @@ class Following:
             except FilesError as error:
                 self._context.store.disk.on_error(error, now)
                 raise
-            partition.note_replicated(append.headers, segments)
+            partition.writer.note_replicated(append.headers, segments)
             self._context.note_append(partition.partition_id, now)
             if log.epochs.latest != before:
                 self._hold_for_journal(now)  # guard F3.journal

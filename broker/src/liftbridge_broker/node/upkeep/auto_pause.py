@@ -49,7 +49,7 @@ class AutoPause:
             partition.options.auto_pause_disable_if_subscribers
             and len(partition.readers.subscribers) > 0
         )
-        due = Instant(partition.last_active + idle_ns)
+        due = Instant(partition.activity.last_active + idle_ns)
         is_over = not is_held and due <= now
         if is_held or is_over:
             # Check again also after a proposal, which may fail.
