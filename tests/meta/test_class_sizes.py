@@ -12,7 +12,6 @@ METHODS_MAX = 35
 LARGE = {
     "broker/src/liftbridge_broker/api/grpc/connection.py GrpcConnection": (27, 51),
     "broker/src/liftbridge_broker/http2/connection.py Connection": (23, 53),
-    "broker/src/liftbridge_broker/raft/core.py RaftCore": (15, 44),
 }
 
 

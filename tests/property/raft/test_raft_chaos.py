@@ -52,7 +52,7 @@ def test_same_seed_gives_same_life():
 
 def next_change(leader, everyone, target):
     """What brings a group nearer to so many voters."""
-    voters, learners = leader.configuration
+    voters, learners = leader.log.membership.latest
     if len(voters) > target:
         return Remove(voters[0] if voters[0] != leader.me or len(voters) == 5 else voters[1])
     if learners:
@@ -72,14 +72,14 @@ def test_group_grows_and_shrinks_under_load_and_loss(seed):
             leader = chaos.cluster.leader()
             if leader is None:
                 continue
-            if not leader.is_configuration_committed:
+            if not leader.log.is_configuration_committed:
                 continue
-            if len(leader.configuration.voters) == target:
+            if len(leader.log.membership.latest.voters) == target:
                 break
             change = next_change(leader, everyone, target)
             chaos.attempt(
                 leader.me, "change", lambda core, change=change: core.propose_config(change)
             )
-        assert len(chaos.cluster.leader().configuration.voters) == target
+        assert len(chaos.cluster.leader().log.membership.latest.voters) == target
     chaos.recover()
     assert chaos.cluster.watch.last_committed > 20

@@ -54,7 +54,7 @@ def test_changes_that_are_committed_and_not_in_force_are_not_known(
     before = other.node.state.applied_index
     monkeypatch.setattr(other.node.context.metadata, "_drain", lambda: None)
     changed = alter(world, chief)
-    world.until(lambda: other.consensus.core.delivered == chief.consensus.core.delivered)
+    world.until(lambda: other.consensus.core.log.delivered == chief.consensus.core.log.delivered)
     world.run(1_000)
     assert other.node.state.applied_index == before
     other.kill(power_cut=power_cut)

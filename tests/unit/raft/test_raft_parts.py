@@ -109,11 +109,11 @@ def test_follower_with_a_slow_disk_drops_appends_beyond_its_bound():
     slow.is_holding = True
     cluster.act(leader.me, lambda core: [core.propose(bytes(50)) for _ in range(40)])
     cluster.settle()
-    assert slow.core._log.tail_bytes <= 100 + 60
+    assert slow.core.log.tail_bytes <= 100 + 60
     slow.is_holding = False
     cluster.sync(slow.peer)
     cluster.elapse(2_000_000_000)
-    assert slow.applied == leader.commit == leader.last_index
+    assert slow.applied == leader.log.commit == leader.log.last_index
 
 
 def test_leader_tells_what_it_knows_of_members():
@@ -126,10 +126,10 @@ def test_leader_tells_what_it_knows_of_members():
     assert [(s.peer, s.is_voter, s.match) for s in leader.peers()] == [
         (p, True, 1) for p in (A, B, C)
     ]
-    assert [leader.match(p) for p in (A, B, C, peer_of("9"))] == [1, 1, 1, None]
+    assert [leader.leading.match_of(p) for p in (A, B, C, peer_of("9"))] == [1, 1, 1, None]
     other = next(h.core for h in cluster.running() if h.core is not leader)
     assert other.peers() == ()
-    assert other.match(A) is None
+    assert other.leading is None
     assert other.leader == leader.me
 
 

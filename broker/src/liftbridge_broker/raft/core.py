@@ -11,7 +11,7 @@ No message of a peer raises an error: invalid messages are dropped and counted b
 from collections.abc import Callable
 from typing import ClassVar
 
-from liftbridge_broker.model.metadata_log import Configuration, Entry, HardState, Peer, Snapshot
+from liftbridge_broker.model.metadata_log import Entry, HardState, Peer, Snapshot
 from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.ports.stable_log import StableLog
 from liftbridge_broker.raft.ballot import Ballot
@@ -61,6 +61,8 @@ class RaftCore:
         me: Identity of this peer; it never changes.
         role: Current role.
         leader: Presumed leader of `term`.
+        leading: Leadership of this peer, `None` while it does not lead; hosts only read it.
+        log: Log of this peer; hosts only read it.
         dropped: Counts of dropped messages by reason.
     """
 
@@ -68,8 +70,6 @@ class RaftCore:
         "_ballot",
         "_follower",
         "_in_flight",
-        "_leading",
-        "_log",
         "_options",
         "_outbox",
         "_reads",
@@ -78,6 +78,8 @@ class RaftCore:
         "_timers",
         "dropped",
         "leader",
+        "leading",
+        "log",
         "me",
         "role",
     )
@@ -99,17 +101,17 @@ class RaftCore:
         self.leader: Peer | None = None
         self._storage = storage
         self._options = options
-        self._log = Log(storage, hard_state)
-        self._ballot = Ballot(hard_state, self._log.last_term)
+        self.log = Log(storage, hard_state)
+        self._ballot = Ballot(hard_state, self.log.last_term)
         self._timers = Timers(options, rng, now)
         self._outbox = Outbox(options.messages_max)
-        self._follower = Follower(peer, self._log, self._outbox, options)
+        self._follower = Follower(peer, self.log, self._outbox, options)
         self._reads = LocalReads(options.reads_max, self._timers.election_deadline)  # a new number
-        self._leading: Leader | None = None
+        self.leading: Leader | None = None
         self._in_flight: Ready | None = None
         self._reported_leader = LeaderChange(None, self.term)
         self.dropped = [0] * len(Drop)
-        if self._log.membership.latest.voters == (peer,):
+        if self.log.membership.latest.voters == (peer,):
             self._timers.election_deadline = now  # alone: no other peer can lead
 
     # --- State ----------------------------------------------------------------------------------
@@ -122,32 +124,7 @@ class RaftCore:
     @property
     def is_leader(self) -> bool:
         """Return whether this peer leads."""
-        return self._leading is not None
-
-    @property
-    def commit(self) -> int:
-        """Last index known to be committed."""
-        return self._log.commit
-
-    @property
-    def last_index(self) -> int:
-        """Last index of the log, durable or not."""
-        return self._log.last_index
-
-    @property
-    def delivered(self) -> int:
-        """Last index returned in `Ready.committed`."""
-        return self._log.delivered
-
-    @property
-    def configuration(self) -> Configuration:
-        """Configuration in force, committed or not."""
-        return self._log.membership.latest
-
-    @property
-    def is_configuration_committed(self) -> bool:
-        """Return whether the configuration in force is committed."""
-        return self._log.membership.latest_index <= self._log.commit
+        return self.leading is not None
 
     @property
     def is_member(self) -> bool:
@@ -157,37 +134,11 @@ class RaftCore:
         """
         return self._is_known(self.me)
 
-    @property
-    def transferee(self) -> Peer | None:
-        """Target of a leadership transfer in progress."""
-        return self._leading.transferee if self._leading is not None else None
-
-    def configuration_at(self, index: int) -> Configuration:
-        """Return the configuration for a snapshot at `index`, which is at most `delivered`."""
-        assert index <= self._log.delivered
-        return self._log.membership.at(index)
-
-    def term_at(self, index: int) -> int | None:
-        """Return the term of the entry at `index`, `None` if this peer does not hold it."""
-        return self._log.term_at(index)
-
-    def match(self, peer: Peer) -> int | None:
-        """Return the match index of `peer`.
-
-        `None` if this peer does not lead, and for non-members.
-        """
-        if self._leading is None:
-            return None
-        if peer == self.me:
-            return self._log.durable
-        progress = self._leading.progress.get(peer)
-        return progress.match if progress is not None else None
-
     def peers(self) -> tuple[PeerStatus, ...]:
         """Return the leader's status of all members; empty if this peer does not lead."""
-        if self._leading is None:
+        if self.leading is None:
             return ()
-        return peer_statuses(self.me, self._leading, self._log, self._timers.now)
+        return peer_statuses(self.me, self.leading, self.log, self._timers.now)
 
     # --- Calls of the host ----------------------------------------------------------------------
 
@@ -203,9 +154,9 @@ class RaftCore:
             RaftBusyError: Too much is uncommitted, or leadership is being transferred.
             RaftTooLargeError: The command exceeds the limit of an entry.
         """
-        if self._leading is None:
+        if self.leading is None:
             raise NotRaftLeaderError(self.leader)
-        return self._leading.propose(data)
+        return self.leading.propose(data)
 
     def propose_config(self, change: ConfigChange) -> int:
         """Change one member, in force at the leader on return; return the index of the entry.
@@ -214,9 +165,9 @@ class RaftCore:
             NotRaftLeaderError: Another peer leads, or no leader is known.
             ConfigChangeRefusedError: The change is not allowed now, or invalid.
         """
-        if self._leading is None:
+        if self.leading is None:
             raise NotRaftLeaderError(self.leader)
-        index = self._leading.propose_config(change, self._timers.now)
+        index = self.leading.propose_config(change, self._timers.now)
         self._after_commit()
         return index
 
@@ -228,9 +179,9 @@ class RaftCore:
             TransferRefusedError: That peer cannot lead.
         """
         self._pass_time(now)
-        if self._leading is None:
+        if self.leading is None:
             raise NotRaftLeaderError(self.leader)
-        self._leading.transfer(peer, now)
+        self.leading.transfer(peer, now)
 
     def read(self, token: int, now: int) -> None:
         """Begin a linearizable read; `Ready.reads` or `Ready.reads_failed` names the token.
@@ -240,8 +191,8 @@ class RaftCore:
             RaftBusyError: Too many reads wait.
         """
         self._pass_time(now)
-        if self._leading is not None:
-            self._leading.read(token)
+        if self.leading is not None:
+            self.leading.read(token)
             return
         if self.leader is None:
             raise NotRaftLeaderError(None)
@@ -267,16 +218,16 @@ class RaftCore:
         """Process timeouts; to be called at `next_deadline`, harmless at any other time."""
         self._pass_time(now)
         self._reads.expire(now)
-        if self._leading is not None:
+        if self.leading is not None:
             if now >= self._timers.heartbeat_due:
-                self._beat(self._leading, now)
+                self._beat(self.leading, now)
         elif now >= self._timers.election_deadline:
             self._on_election_timeout()
 
     def next_deadline(self) -> int | None:
         """Return the latest time of the next `tick`, `None` while no timeout is set."""
-        if self._leading is not None:
-            return self._timers.heartbeat_due if self._leading.progress else None
+        if self.leading is not None:
+            return self._timers.heartbeat_due if self.leading.progress else None
         deadline = self._timers.follower_deadline()
         expiry = self._reads.next_deadline()
         return deadline if expiry is None else min(deadline, expiry)
@@ -287,7 +238,7 @@ class RaftCore:
         While an earlier `Ready` is not persisted, this one has nothing to persist: work that needs
         a sync waits, all other work continues.
         """
-        log, leading = self._log, self._leading
+        log, leading = self.log, self.leading
         if leading is not None:
             leading.send_appends(self._timers.now)
         is_writing = self._in_flight is not None
@@ -328,10 +279,10 @@ class RaftCore:
         assert ready is self._in_flight
         assert ready.hard_state is not None
         self._in_flight = None
-        self._log.on_persisted(ready.snapshot)
+        self.log.on_persisted(ready.snapshot)
         self._ballot.on_persisted(ready.hard_state)
-        if self._leading is not None:
-            if self._leading.recount():
+        if self.leading is not None:
+            if self.leading.recount():
                 self._after_commit()
         elif self.role is Role.CANDIDATE:
             self._ballot.votes[self.me] = True
@@ -343,9 +294,9 @@ class RaftCore:
         """Note the time; after a stall, restart timers instead of acting on them."""
         if not self._timers.pass_to(now):
             return
-        if self._leading is not None:
-            self._leading.forget_silence(now)
-        elif self._log.membership.latest.voters != (self.me,):
+        if self.leading is not None:
+            self.leading.forget_silence(now)
+        elif self.log.membership.latest.voters != (self.me,):
             self._timers.restart_election()
 
     def _beat(self, leading: Leader, now: int) -> None:
@@ -361,9 +312,9 @@ class RaftCore:
     def _become_follower(self, term: int, leader: Peer | None) -> None:
         """Follow `leader`, or no leader yet, in `term`."""
         self._ballot.raise_to(term)
-        if self._leading is not None:
-            self._leading.fail_reads()
-            self._leading = None
+        if self.leading is not None:
+            self.leading.fail_reads()
+            self.leading = None
         if leader != self.leader:
             self._reads.fail_asked()
         self.role = Role.FOLLOWER
@@ -374,7 +325,7 @@ class RaftCore:
     def _on_election_timeout(self) -> None:
         """Start a pre-vote: ask whether this peer could win an election (Diss. 9.6)."""
         self._become_follower(self.term, None)
-        log = self._log
+        log = self.log
         if log.pending_snapshot is not None or not log.membership.may_lead(self.me, log.commit):
             return
         self.role = Role.PRE_CANDIDATE
@@ -390,7 +341,7 @@ class RaftCore:
         self._become_follower(self.term + 1, None)
         self.role = Role.CANDIDATE
         self._ballot.cast(self.me)
-        log = self._log
+        log = self.log
         last_index, last_term = log.last_index, log.last_term
         for voter in log.membership.latest.voters:
             if voter != self.me:
@@ -399,7 +350,7 @@ class RaftCore:
 
     def _count_votes(self) -> None:
         """Proceed if a majority of the voters in force agrees; give up if a majority refuses."""
-        result = self._ballot.result(self._log)
+        result = self._ballot.result(self.log)
         if result is None:
             return
         if not result:
@@ -414,10 +365,10 @@ class RaftCore:
         self.role = Role.LEADER
         self.leader = self.me
         self._ballot.votes.clear()
-        self._leading = Leader(
+        self.leading = Leader(
             self.me,
             self.term,
-            self._log,
+            self.log,
             self._storage,
             self._outbox,
             self._reads,
@@ -428,7 +379,7 @@ class RaftCore:
 
     def _after_commit(self) -> None:
         """Step down as leader once its own removal is committed (Diss. 4.2.2)."""
-        leading = self._leading
+        leading = self.leading
         if leading is not None and leading.is_removed:  # guard R.removed_leader
             leading.say_goodbye(self._timers.now)
             self._become_follower(self.term, None)
@@ -437,7 +388,7 @@ class RaftCore:
 
     def _is_in_lease(self) -> bool:
         """Return whether this peer knows a live leader, and therefore refuses other candidates."""
-        if self._leading is not None:
+        if self.leading is not None:
             return True  # it steps down if no quorum answers
         return self.leader is not None and self._timers.is_leader_fresh()
 
@@ -446,7 +397,7 @@ class RaftCore:
             return Drop.NOT_A_MEMBER
         if self._is_in_lease():  # guard R.prevote_lease
             return Drop.IN_LEASE
-        is_granted = message.term > self.term and self._log.is_up_to_date(  # guard R.prevote_log
+        is_granted = message.term > self.term and self.log.is_up_to_date(  # guard R.prevote_log
             message.last_index, message.last_term
         )
         # A grant promises nothing; a refusal carries a term, which must be durable.
@@ -469,7 +420,7 @@ class RaftCore:
         is_granted = (
             message.term == self.term
             and is_open
-            and self._log.is_up_to_date(message.last_index, message.last_term)  # guard R.vote_log
+            and self.log.is_up_to_date(message.last_index, message.last_term)  # guard R.vote_log
         )
         if is_granted:
             self._ballot.cast(message.sender)
@@ -508,7 +459,7 @@ class RaftCore:
         """Start an election at once, without pre-vote, as the leader asked (Diss. 3.10)."""
         if message.term != self.term or message.sender != self.leader:  # guard R.transfer_asked
             return Drop.STALE_TERM if message.term < self.term else Drop.SECOND_LEADER
-        log = self._log
+        log = self.log
         if log.pending_snapshot is not None or self.me not in log.membership.latest.voters:
             return Drop.NOT_A_MEMBER
         self._campaign(is_transfer=True)
@@ -548,12 +499,12 @@ class RaftCore:
 
     def _is_known(self, peer: Peer) -> bool:
         """Return whether answers of `peer` count: a non-member cannot even raise the term."""
-        return self._log.membership.is_member(peer, self._log.commit)
+        return self.log.membership.is_member(peer, self.log.commit)
 
     def _check_reply_term(self, message: VoteReply | ToLeader) -> Drop | None:
         """Drop answers of non-members and of older terms; a newer term ends this peer's role."""
         if not self._is_known(message.sender):
-            is_departing = self._leading is not None and message.sender in self._leading.progress
+            is_departing = self.leading is not None and message.sender in self.leading.progress
             if not is_departing or message.term > self.term:  # guard R.stranger
                 return Drop.NOT_A_MEMBER
         if message.term > self.term:
@@ -563,7 +514,7 @@ class RaftCore:
 
     def _on_to_leader(self, message: ToLeader) -> Drop | None:
         drop = self._check_reply_term(message)
-        leading = self._leading
+        leading = self.leading
         if drop is not None:
             return drop
         if leading is None:
@@ -580,7 +531,7 @@ class RaftCore:
         return drop
 
     def _on_read_index(self, message: ReadIndex) -> Drop | None:
-        leading = self._leading
+        leading = self.leading
         if leading is None or message.term != self.term:
             return Drop.NOT_LEADER
         if message.sender not in leading.progress:

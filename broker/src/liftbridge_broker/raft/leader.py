@@ -202,6 +202,13 @@ class Leader:
             if peer != self._me and peer not in self.progress:
                 self.progress[peer] = Progress(next_index, now, self._options)
 
+    def match_of(self, peer: Peer) -> int | None:
+        """Return the match index of a member, `None` for any other peer."""
+        if peer == self._me:
+            return self._log.durable
+        progress = self.progress.get(peer)
+        return progress.match if progress is not None else None
+
     # --- Commit ---------------------------------------------------------------------------------
 
     def recount(self) -> bool:

@@ -8,7 +8,13 @@ Follows `log.go` and `log_unstable.go` of etcd/raft.
 from typing import Final
 
 from liftbridge_broker.errors import CorruptionError
-from liftbridge_broker.model.metadata_log import Entry, EntryKind, HardState, Snapshot
+from liftbridge_broker.model.metadata_log import (
+    Configuration,
+    Entry,
+    EntryKind,
+    HardState,
+    Snapshot,
+)
 from liftbridge_broker.ports.stable_log import StableLog
 from liftbridge_broker.raft import configuration
 from liftbridge_broker.raft.membership import Membership
@@ -91,6 +97,16 @@ class Log:
     def last_term(self) -> int:
         """Term of the last entry, 0 for an empty log."""
         return self.term_at(self.last_index) or 0
+
+    @property
+    def is_configuration_committed(self) -> bool:
+        """Return whether the configuration in force is committed."""
+        return self.membership.latest_index <= self.commit
+
+    def configuration_at(self, index: int) -> Configuration:
+        """Return the configuration for a snapshot at `index`, which is at most `delivered`."""
+        assert index <= self.delivered
+        return self.membership.at(index)
 
     def term_at(self, index: int) -> int | None:
         """Term at `index`, 0 for index 0; `None` when it is compacted or not written yet."""

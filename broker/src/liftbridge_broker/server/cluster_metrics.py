@@ -17,7 +17,7 @@ def cluster_samples(core: Core, transport: NatsTransport, now: Instant) -> Mappi
         "raft_leader": int(consensus.is_leader),
         "raft_leader_known": int(consensus.leader is not None),
         "raft_leader_changes_total": core.elections.metadata,
-        "raft_commit_index": consensus.core.commit,
+        "raft_commit_index": consensus.core.log.commit,
         "raft_voters": len(consensus.voters),
         "raft_learners": len(consensus.learners),
         "metadata_proposals_pending": core.node.context.metadata.pending_count,

@@ -139,7 +139,7 @@ class RaftConsensus:
             # No other voter can have led since, so all durable entries are committed.
             log.mark(log.last_index)
         core = RaftCore(me, log, options, rng, now)
-        while core.delivered < core.commit:
+        while core.log.delivered < core.log.commit:
             assert core.ready() is not None  # they are returned as recovered, below
         recovered = recovered_metadata(log)
         log.forget_snapshot()
@@ -171,12 +171,12 @@ class RaftConsensus:
     @property
     def voters(self) -> Sequence[Peer]:
         """Members with a vote, committed or not."""
-        return self._core.configuration.voters
+        return self._core.log.membership.latest.voters
 
     @property
     def learners(self) -> Sequence[Peer]:
         """Members without a vote, committed or not."""
-        return self._core.configuration.learners
+        return self._core.log.membership.latest.learners
 
     @property
     def core(self) -> RaftCore:
@@ -195,7 +195,8 @@ class RaftConsensus:
 
     def match(self, peer: Peer) -> MetadataIndex | None:
         """Match index of a member, known to the leader; `None` elsewhere and for non-members."""
-        index = self._core.match(peer)
+        leading = self._core.leading
+        index = None if leading is None else leading.match_of(peer)
         return None if index is None else MetadataIndex(index)
 
     # -- calls of the node --------------------------------------------------------------------
@@ -350,7 +351,7 @@ class RaftConsensus:
             self._take(ready)
         if self._is_mark_due and self._writing is None and self.failure is None:
             self._is_mark_due = False
-            self._try(lambda: self._log.mark(self._core.delivered))
+            self._try(lambda: self._log.mark(self._core.log.delivered))
 
     def _take(self, ready: Ready) -> None:
         self._send(ready.messages_before)

@@ -204,12 +204,13 @@ class Chaos:
     @staticmethod
     def put(core: RaftCore, data: bytes) -> None:
         """Propose an entry. A leader that transfers leadership must not accept it."""
-        transferee = core.transferee
+        leading = core.leading
+        transferee = None if leading is None else leading.transferee
         core.propose(data)
+        assert leading is not None
         assert transferee is None, f"{core.me} takes a proposal during a hand-over"
-        assert core._leading is not None
         most = OPTIONS.uncommitted_bytes_max + UNCOUNTED_BYTES
-        assert core._leading.uncommitted_bytes <= most, f"{core.me} takes too many proposals"
+        assert leading.uncommitted_bytes <= most, f"{core.me} takes too many proposals"
 
     def attempt(self, peer: Peer, name: str, action: Callable[..., object]) -> None:
         try:
@@ -300,7 +301,7 @@ class Chaos:
         leader = self.cluster.leader()
         if leader is None:
             return
-        voters, learners = leader.configuration
+        voters, learners = leader.log.membership.latest
         change: ConfigChange
         draw = self.rng.randrange(3)
         if draw == 0:
@@ -315,7 +316,7 @@ class Chaos:
     def transfer(self) -> None:
         leader = self.cluster.leader()
         if leader is not None:
-            peer = self.rng.choice(leader.configuration.voters)
+            peer = self.rng.choice(leader.log.membership.latest.voters)
             self.attempt(leader.me, "transfer", lambda core: core.transfer(peer, self.cluster.now))
 
     # --- Recovery -------------------------------------------------------------------------------
@@ -339,9 +340,9 @@ class Chaos:
         self.life.counts["recovery ms"] = (cluster.now - begin) // MILLISECOND_NS
         cluster.act(leader.me, lambda core: void(core.propose(b"last")))
         cluster.elapse(5_000 * MILLISECOND_NS)
-        for peer in leader.configuration.voters + leader.configuration.learners:
+        for peer in leader.log.membership.latest.voters + leader.log.membership.latest.learners:
             host = cluster.hosts[peer]
-            assert host.applied == leader.last_index, f"{peer.broker} did not catch up"
+            assert host.applied == leader.log.last_index, f"{peer.broker} did not catch up"
 
     # --- Disturbances ---------------------------------------------------------------------------
 
@@ -349,7 +350,7 @@ class Chaos:
         """Check that a leader survives a stall and a cut link, and resigns without a quorum."""
         leader = self.cluster.leader()
         assert leader is not None
-        voters = leader.configuration.voters
+        voters = leader.log.membership.latest.voters
         if len(voters) < 3:
             return
         term = leader.term
@@ -371,9 +372,9 @@ class Chaos:
     def is_settled(self) -> bool:
         """Return whether a leader has committed its whole log and takes proposals."""
         leader = self.cluster.leader()
-        return leader is not None and (
-            leader.transferee is None and leader.commit == leader.last_index
-        )
+        if leader is None or leader.leading is None:
+            return False
+        return leader.leading.transferee is None and leader.log.commit == leader.log.last_index
 
 
 def void(_: object) -> None:

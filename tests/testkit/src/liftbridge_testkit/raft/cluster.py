@@ -55,10 +55,10 @@ class Watch:
 
     def on_step(self, core: RaftCore, commit_before: int) -> None:
         """Check a peer after any event."""
-        commit = core.commit
+        commit = core.log.commit
         assert commit >= commit_before, "commit index went back"
         for index in range(max(commit_before, 0) + 1, commit + 1):
-            term = core.term_at(index)
+            term = core.log.term_at(index)
             if term is not None:
                 seen = self.committed.setdefault(index, term)
                 assert seen == term, f"index {index} committed with terms {seen} and {term}"
@@ -74,19 +74,19 @@ class Watch:
             assert seen == core.me, f"two leaders in term {core.term}"
             self.election_count += 1
             for index, term in self.committed.items():
-                mine = core.term_at(index)
+                mine = core.log.term_at(index)
                 assert mine in (None, term), f"leader of {core.term} lacks {index}/{term}"
-                assert index <= core.last_index, f"leader of {core.term} lacks {index}"
+                assert index <= core.log.last_index, f"leader of {core.term} lacks {index}"
         else:
-            assert core.last_index >= last, "a leader removed entries of its log"
-        self._leader_logs[key] = core.last_index
+            assert core.log.last_index >= last, "a leader removed entries of its log"
+        self._leader_logs[key] = core.log.last_index
 
     def on_write(self, core: RaftCore, storage: MemoryLog, ready: Ready) -> None:
         """Check that a write of a peer matches every log (Raft fig. 3, log matching)."""
         if ready.entries:
             first = ready.entries[0].entry_index
             self.truncation_count += first <= storage.last_index and ready.snapshot is None
-            prev_term = core.term_at(first - 1)
+            prev_term = core.log.term_at(first - 1)
             for entry in ready.entries:
                 if prev_term is not None:
                     key = (entry.entry_index, entry.term)
@@ -206,7 +206,7 @@ class Host:
         """Take a snapshot of the present state. Return whether there was something to compact."""
         if self.core is None or self.applied <= self.storage.snapshot_meta.last_index:
             return False
-        configuration = self.core.configuration_at(self.applied)
+        configuration = self.core.log.configuration_at(self.applied)
         self.storage.keep_snapshot(self.applied, self.state, configuration, entries_kept)
         return True
 
@@ -264,7 +264,7 @@ class RaftCluster:
         host = self.hosts[peer]
         core = host.core
         assert core is not None
-        before = (core.role, core.term, core.leader, core.commit, list(core.dropped))
+        before = (core.role, core.term, core.leader, core.log.commit, list(core.dropped))
         try:
             action(core)
         finally:
@@ -285,8 +285,8 @@ class RaftCluster:
             self.report(f"{name} {core.role.name.lower()} term={core.term}")
         if core.leader != leader and core.leader is not None and core.leader != core.me:
             self.report(f"{name} follows {name_of(core.leader)}")
-        if core.commit != commit:
-            self.report(f"{name} commit={core.commit}")
+        if core.log.commit != commit:
+            self.report(f"{name} commit={core.log.commit}")
         for reason, (new, old) in enumerate(zip(core.dropped, dropped, strict=True)):
             if new != old:
                 self.report(f"{name} drops {Drop(reason).name.lower()}")

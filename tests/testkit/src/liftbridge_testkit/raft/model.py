@@ -54,13 +54,15 @@ class Model(Watch):
         self._look_at_disk(core.me)
         if core.is_leader:
             self._check_leader(core)
-            assert core._leading is not None
+            assert core.leading is not None
             most = core._options.inflight_messages_max
-            for progress in core._leading.progress.values():
+            for progress in core.leading.progress.values():
                 assert len(progress._inflight) <= most, f"{core.me} sends too much at once"
-            is_removed = core.me not in core.configuration.voters
-            assert not (is_removed and core.is_configuration_committed), f"{core.me} still leads"
-        if core.commit > commit_before:
+            is_removed = core.me not in core.log.membership.latest.voters
+            assert not (is_removed and core.log.is_configuration_committed), (
+                f"{core.me} still leads"
+            )
+        if core.log.commit > commit_before:
             self._check_commit(core)
         super().on_step(core, commit_before)
 
@@ -114,7 +116,7 @@ class Model(Watch):
         own = [at for at, term in self.committed.items() if term == core.term and at < index]
         assert own, f"{core.me} changes members before it committed anything in {core.term}"
         for at, term in self._changes:
-            if at < index and core.term_at(at) == term:
+            if at < index and core.log.term_at(at) == term:
                 is_committed = self.committed.get(at) == term
                 assert is_committed, f"{core.me} makes change {index} before {at} is committed"
 
@@ -130,9 +132,9 @@ class Model(Watch):
             held.add((index, term))
 
     def _note_created(self, core: RaftCore) -> None:
-        for index in range(core.last_index, 0, -1):
+        for index in range(core.log.last_index, 0, -1):
             key = (index, core.term)
-            if core.term_at(index) != core.term or key in self._created:
+            if core.log.term_at(index) != core.term or key in self._created:
                 return
             self._created.add(key)
             self.action_counts["ClientRequest"] += 1
@@ -142,7 +144,7 @@ class Model(Watch):
         if (core.me, core.term) in self._elected:
             return
         self._elected.add((core.me, core.term))
-        voters = core.configuration.voters
+        voters = core.log.membership.latest.voters
         votes = [self._promised.get((peer, core.term)) == core.me for peer in voters]
         own = self._cluster.hosts[core.me].storage.hard_state()
         votes.append(core.me in voters and (own.term, own.vote) == (core.term, core.me))
@@ -150,14 +152,14 @@ class Model(Watch):
         self.action_counts["BecomeLeader"] += 1
 
     def _check_commit(self, core: RaftCore) -> None:
-        index = core.commit
+        index = core.log.commit
         # A leader that removed itself stops leading when the removal is committed.
         if not core.is_leader and (core.me, core.term) not in self._elected:
             assert index <= self._allowed, f"{core.me} commits {index}, which no leader has"
             return
-        term = core.term_at(index)
+        term = core.log.term_at(index)
         assert term == core.term, f"{core.me} commits {index}/{term} in term {core.term}"
-        voters = core.configuration.voters
+        voters = core.log.membership.latest.voters
         count = sum(self._has(peer, index, term) for peer in voters)
         assert count * 2 > len(voters), f"{index}/{term} is on {count} of {len(voters)} disks"
         self._allowed = max(self._allowed, index)

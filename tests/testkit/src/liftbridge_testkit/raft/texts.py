@@ -94,10 +94,10 @@ def host_text(host: Host) -> str:
     if core is None:
         return f"{name} down"
     parts = [f"{name} {core.role.name.lower()} term={core.term}"]
-    terms = [core.term_at(i) for i in range(1, core.last_index + 1)]
+    terms = [core.log.term_at(i) for i in range(1, core.log.last_index + 1)]
     log = ",".join("-" if term is None else str(term) for term in terms)
-    parts.append(f"log={log} commit={core.commit} applied={host.applied}")
-    parts.append(members_text(core.configuration))
+    parts.append(f"log={log} commit={core.log.commit} applied={host.applied}")
+    parts.append(members_text(core.log.membership.latest))
     if core.is_leader:
         matches = " ".join(
             f"{name_of(status.peer)}:{status.match}{'' if state is None else state.name[0].lower()}"

@@ -230,7 +230,7 @@ class ClusterAtlas(Watcher):
         learners = [
             learner for learner in leader.consensus.learners if learner.broker != machine.name
         ]
-        if not core.is_configuration_committed or learners:
+        if not core.log.is_configuration_committed or learners:
             return False
         for other in self.world.machines.values():
             if other is machine:
@@ -239,7 +239,7 @@ class ClusterAtlas(Watcher):
             if broker is None or not broker.is_ready or other.is_paused:
                 return False
             match = leader.consensus.match(broker.me)
-            if broker.me not in leader.consensus.voters or match is None or match < core.commit:
+            if broker.me not in leader.consensus.voters or match is None or match < core.log.commit:
                 return False
         return True
 

@@ -187,7 +187,7 @@ class GroupPoints(Watcher):
             return
         core, name, rare = consensus.core, machine.name, self._coverage.rare
         key = (name, machine.incarnation)
-        last = core.last_index
+        last = core.log.last_index
         if last < self._last_index.get(key, 0):
             rare("metadata log cut")
         self._last_index[key] = last
@@ -199,7 +199,7 @@ class GroupPoints(Watcher):
             self._leads[name] = core.term
             if len(self._leads) > 1 and self._count_leading() > 1:
                 rare("two leaders of the metadata")
-        if core.is_configuration_committed:
+        if core.log.is_configuration_committed:
             self._look_at_members((*consensus.voters, *consensus.learners))
 
     def _count_leading(self) -> int:

@@ -104,7 +104,7 @@ class GroupAtlas:
         voters = leader.consensus.voters
         if peer_of(machine.name, machine.disk_number) in voters and len(voters) < 3:
             return False
-        top = leader.consensus.core.commit
+        top = leader.consensus.core.log.commit
         for other in self.world.machines.values():
             if other is machine:
                 continue
@@ -113,7 +113,7 @@ class GroupAtlas:
             is_well = voter_on(other) is not None and not other.is_paused
             if not is_well or peer not in voters or match is None or match < top:
                 return False
-        return leader.consensus.core.is_configuration_committed
+        return leader.consensus.core.log.is_configuration_committed
 
     may_replace = may_refuse_reads = may_damage
 

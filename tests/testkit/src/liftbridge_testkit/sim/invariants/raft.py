@@ -72,11 +72,11 @@ class RaftRules(Watcher):
             last -= 1
         # Logs that agree in one entry agree in all before it, so the last committed one decides.
         is_kept = last >= voter.log.first_index
-        if last and is_kept and core.term_at(last) != self.entries[last].term:
+        if last and is_kept and core.log.term_at(last) != self.entries[last].term:
             raise BrokenInvariantError(
                 "leader completeness",
-                f"{machine.name} leads term {core.term} with term {core.term_at(last)} at index "
-                f"{last}, where term {self.entries[last].term} is committed",
+                f"{machine.name} leads term {core.term} with term {core.log.term_at(last)} at "
+                f"index {last}, where term {self.entries[last].term} is committed",
             )
 
     def _check_applied(self, machine: Machine, voter: Voter, checked: int, applied: int) -> None:

@@ -60,7 +60,7 @@ class Commands(Watcher):
         if broker is None:
             return
         log, state = broker.metadata_log, self.state
-        commit = min(broker.consensus.core.commit, log.last_index)
+        commit = min(broker.consensus.core.log.commit, log.last_index)
         if commit <= state.applied_index:
             return
         assert log.first_index <= state.applied_index + 1, "the log was cut before it was read"
