@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Instant, Offset, PartitionId, earliest
-from liftbridge_broker.model.streams import FsyncPolicy
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.model.units import MIB, MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.ports.files import FileEvent, FileHandle, Files, Token
 from liftbridge_broker.storage.disk import Disk
