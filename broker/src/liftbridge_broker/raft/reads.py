@@ -160,17 +160,19 @@ class LocalReads:
             return deadline
         return None
 
-    def take(self, told: int) -> tuple[tuple[ReadState, ...], tuple[int, ...]]:
-        """Return reads to serve once everything up to `told` is applied, and failed tokens."""
+    def take(self, applicable: int) -> tuple[tuple[ReadState, ...], tuple[int, ...]]:
+        """Return reads to serve once all entries up to `applicable` are applied, and failed tokens."""
         if not self._final and not self.failed:
             return (), ()
-        served = tuple(read for read in self._final if read.read_index <= told)  # guard R.applied
+        served = tuple(
+            read for read in self._final if read.read_index <= applicable
+        )  # guard R.applied
         if served:
-            self._final = [read for read in self._final if read.read_index > told]
+            self._final = [read for read in self._final if read.read_index > applicable]
         failed = tuple(self.failed)
         self.failed.clear()
         return served, failed
 
-    def has_any(self, told: int) -> bool:
+    def has_any(self, applicable: int) -> bool:
         """Return whether `take` has reads."""
-        return bool(self.failed) or any(read.read_index <= told for read in self._final)
+        return bool(self.failed) or any(read.read_index <= applicable for read in self._final)

@@ -34,7 +34,7 @@ SESSION_EPOCH_MAX: Final = 2**31 - 1
 FULL: Final = 0
 """Number of a full fetch in its session."""
 
-_UNTOLD: Final = -1
+_UNSENT: Final = -1
 
 
 class SessionLimits(NamedTuple):
@@ -300,23 +300,23 @@ class _Member:
     Attributes:
         position: The follower's last position.
         outcome: Result of the leader's check of the position.
-        is_told: Whether a refusal or divergence was sent.
-        told_offset: Offset that was last answered.
-        high_watermark: High watermark sent last, `_UNTOLD` for none.
+        is_answered: Whether a refusal or divergence was sent.
+        answered_offset: Offset that was last answered.
+        high_watermark: High watermark sent last, `_UNSENT` for none.
         log_start: Log start offset sent last.
         compacted: Least compacted offset sent last.
-        sent_offset: Offset of the records sent last; `_UNTOLD` for none.
+        sent_offset: Offset of the records sent last; `_UNSENT` for none.
         resend_at: Earliest time to send these records again.
     """
 
     position: FetchPosition
     outcome: FetchOutcome
-    is_told: bool = False
-    told_offset: int = _UNTOLD
-    high_watermark: int = _UNTOLD
-    log_start: int = _UNTOLD
+    is_answered: bool = False
+    answered_offset: int = _UNSENT
+    high_watermark: int = _UNSENT
+    log_start: int = _UNSENT
     compacted: int = 0
-    sent_offset: int = _UNTOLD
+    sent_offset: int = _UNSENT
     resend_at: Instant = NEVER
 
     def has_taken(self, fetch_offset: Offset) -> bool:
@@ -325,8 +325,8 @@ class _Member:
         Other answers, or the same records twice, may have been in flight. The follower applies the
         first answer and drops later answers for the same position.
         """
-        is_beside_records = self.sent_offset == self.told_offset
-        return fetch_offset == self.told_offset and not is_beside_records
+        is_beside_records = self.sent_offset == self.answered_offset
+        return fetch_offset == self.answered_offset and not is_beside_records
 
 
 class _Parked(NamedTuple):
@@ -495,10 +495,10 @@ class LeaderSession:
         else:
             member.position = position
             member.outcome = outcome
-            member.is_told = False
+            member.is_answered = False
         if not isinstance(outcome, Accepted) or not member.has_taken(position.fetch_offset):
             # The next answer is news, even if no offset changes.
-            member.high_watermark = member.log_start = _UNTOLD
+            member.high_watermark = member.log_start = _UNSENT
         if position.fetch_offset != member.sent_offset:
             self._later.pop(partition, None)
         self._ready[partition] = None
@@ -601,8 +601,8 @@ class LeaderSession:
         """Add urgent news of one partition to the answer; return its bytes."""
         led = self._led(partition, member, now)
         if not isinstance(member.outcome, Accepted) or led is None:
-            if not member.is_told:
-                member.is_told = True
+            if not member.is_answered:
+                member.is_answered = True
                 gathered.heads.append(_refusal(member, led))
             return 0
         offset = member.position.fetch_offset
@@ -611,7 +611,7 @@ class LeaderSession:
             pieces = led.read(self.follower, offset, bytes_max)
             if pieces is None:
                 member.outcome = Refused(FetchError.CORRUPT)
-                member.is_told = True
+                member.is_answered = True
                 gathered.heads.append(_refusal(member, led))
                 return 0
             if pieces:
@@ -643,7 +643,7 @@ class LeaderSession:
             or position.fetch_offset < led.log_start_offset
         ):
             member.outcome = self._judge(position, now)
-            member.high_watermark = member.log_start = _UNTOLD
+            member.high_watermark = member.log_start = _UNSENT
         return led
 
     def _is_on_its_way(self, partition: PartitionId, member: _Member, now: Instant) -> bool:
@@ -676,7 +676,7 @@ def _lost(correlation_id: int, session_epoch: int) -> Answer:
 def _head(member: _Member, led: LedPartition, size: int) -> FetchedHead:
     """Return the head for an accepted position; record the values sent."""
     position = member.position
-    member.told_offset = position.fetch_offset
+    member.answered_offset = position.fetch_offset
     member.high_watermark = high_watermark = led.high_watermark
     member.log_start = log_start = led.log_start_offset
     member.compacted = compacted = led.compacted_everywhere

@@ -180,8 +180,8 @@ class FlushDriver:
         if policy is stored.policy:
             return
         # The next start must find in the journal the reason why this start took a log offline.
-        is_told = not stored.log.is_offline  # guard Log.offline_journal
-        if is_told and (stored.is_strict or stored.is_fresh):
+        may_journal = not stored.log.is_offline  # guard Log.offline_journal
+        if may_journal and (stored.is_strict or stored.is_fresh):
             self._journal.put(stored.partition_id, stored.log.state, is_strict=False)
             if self._journal.has_pending:
                 self._journal.flush()

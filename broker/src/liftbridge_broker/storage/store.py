@@ -293,10 +293,14 @@ class LogStore:
         self.disk.run(lambda: self.disk.space.check(now), now)
 
     def set_leader(
-        self, partition: PartitionId, *, is_leader: bool, tell: Callable[[], None] | None = None
+        self,
+        partition: PartitionId,
+        *,
+        is_leader: bool,
+        on_trimmed: Callable[[], None] | None = None,
     ) -> None:
         """Set whether this broker moves a partition's log start, and the callback for moves."""
-        self._logs[partition].is_leader, self._logs[partition].on_trimmed = is_leader, tell
+        self._logs[partition].is_leader, self._logs[partition].on_trimmed = is_leader, on_trimmed
 
     def set_damage_listener(
         self, partition: PartitionId, listener: Callable[[CorruptionError], None]

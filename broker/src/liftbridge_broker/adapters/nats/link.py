@@ -570,8 +570,8 @@ class _ServerPool:
         Clusters announce addresses, while certificates contain names: an announced server's
         certificate must contain the first configured name.
         """
-        is_told = url in self._discovered
-        return (self._configured[0] if is_told else url).hostname or ""
+        is_announced = url in self._discovered
+        return (self._configured[0] if is_announced else url).hostname or ""
 
 
 def _parse(text: str) -> SplitResult:

@@ -215,7 +215,7 @@ class Replicas:
             leading.report_loss()
             self._store.notes.lower_dropped(partition_id, log.log_end_offset, now)
         self.roles.set_policy(partition, is_commit=is_commit, now=now)
-        self._store.set_leader(partition_id, is_leader=True, tell=leading.on_trimmed)
+        self._store.set_leader(partition_id, is_leader=True, on_trimmed=leading.on_trimmed)
         partition.rise(leading)
         log.epochs.assign(state.leader_epoch, log.log_end_offset)
         self._store.journal_state(  # guard L1.journal

@@ -226,19 +226,19 @@ class Cleaner:
             bytes_max=options.retention_cursor_bytes_max,
         )
         wanted = _log_start(stored, age_ns, max(held, within))
-        told = {"cursor": options.retention_cursor, "bytes": log.size_bytes}
+        fields = {"cursor": options.retention_cursor, "bytes": log.size_bytes}
         if unknown and unknown != stored.cleaning.unknown_cursor:
-            self._reporter.report_log(stored, "retention_waits", reason=unknown, **told)
+            self._reporter.report_log(stored, "retention_waits", reason=unknown, **fields)
         stored.cleaning.unknown_cursor = unknown
         if wanted > held:
             limit = options.retention_cursor_bytes_max
-            told |= {"limit_bytes": limit, "log_start_offset": wanted}
+            fields |= {"limit_bytes": limit, "log_start_offset": wanted}
             if cursor is CursorUnknown.UNANSWERED:
                 # It may be ahead of everything removed: no loss can be reported.
-                self._reporter.report_log(stored, "retention_cursor_ignored", **told)
+                self._reporter.report_log(stored, "retention_cursor_ignored", **fields)
             else:
                 self._reporter.report_log(
-                    stored, "retention_cursor_passed", position=unknown or held, **told
+                    stored, "retention_cursor_passed", position=unknown or held, **fields
                 )
         self.raise_log_start(stored, wanted, "retention", now)
 

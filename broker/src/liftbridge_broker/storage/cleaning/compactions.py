@@ -229,12 +229,12 @@ class Compactions:
     def _fail(self, work: _Work, error: CorruptionError | FilesError, now: Instant) -> None:
         """Abort; report the error unless retention or a truncation removed the segments."""
         stored = work.stored
-        is_told = not stored.is_closed and _is_as_it_was(work)
-        if is_told:
+        is_relevant = not stored.is_closed and _is_as_it_was(work)
+        if is_relevant:
             self._reporter.report_log(stored, "compaction_failed", reason=error.text)
         self._end(now)
         # The error may concern a file that compaction wrote, which is not part of the log.
-        if isinstance(error, CorruptionError) and error.path.endswith(LOG_SUFFIX) and is_told:
+        if isinstance(error, CorruptionError) and error.path.endswith(LOG_SUFFIX) and is_relevant:
             stored.on_damaged(error)  # guard Log.compacted
 
     def _end(self, now: Instant) -> None:
