@@ -109,7 +109,7 @@ def test_field_that_is_named_again_and_again_costs_little_to_read_and_to_keep(na
         text_bytes = sum(one.text_bytes for one in heads)
         # The events themselves, an answer for each refusal, and no text but these.
         assert held_bytes(events) <= text_bytes + 1_000 * len(events) + 1_000, value
-        assert held_bytes(duel.core._decoder._heads) <= 64 << 10, value
+        assert held_bytes(duel.core._headers._decoder._heads) <= 64 << 10, value
 
 
 def test_fields_of_the_table_cost_little_to_read() -> None:

@@ -19,7 +19,7 @@ from liftbridge_broker.http2.events import (
 )
 from liftbridge_broker.http2.frames import ConnectionFaultError, Http2Code
 from liftbridge_broker.http2.guard import Guard
-from liftbridge_broker.http2.headers import HeaderBlock, HeaderDecoder
+from liftbridge_broker.http2.header_frames import HeaderFrames
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.http2.messages import MessageReader
 from liftbridge_broker.http2.sender import Sender
@@ -76,13 +76,12 @@ class Connection:
     def __init__(self, limits: Limits, now: int) -> None:
         self._limits = limits
         self._sender = Sender(limits.low_mark_bytes)
-        self._guard = Guard(limits)
-        self._table = StreamTable(limits, self._sender, self._guard)
-        self._control = ControlFrames(self._table, self._sender, self._guard)
-        self._messages = MessageReader(limits, self._table, self._sender, self._guard)
-        self._decoder = HeaderDecoder(limits)
-        self._block = HeaderBlock(limits)
         self._deadlines = Deadlines()
+        guard = Guard(limits)
+        self._table = StreamTable(limits, self._sender, guard)
+        self._control = ControlFrames(self._table, self._sender, guard)
+        self._headers = HeaderFrames(limits, self._table, guard, self._deadlines)
+        self._messages = MessageReader(limits, self._table, self._sender, guard)
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._needed_bytes = len(frames.PREFACE)
@@ -411,9 +410,10 @@ class Connection:
         read_run = self._messages.read_run
         unpack = frames.FRAME_HEADER.unpack_from
         frame_max = self._limits.frame_bytes_max
+        block = self._headers.block
         left = FRAMES_MAX
         while left > 0:
-            if self._block.stream_id == 0:
+            if block.stream_id == 0:
                 position = read_run(data, position)
             start = position + frames.HEADER_BYTES
             if start > end:
@@ -464,78 +464,18 @@ class Connection:
         if not self._control.has_settings and (kind != frames.SETTINGS or flags & frames.FLAG_ACK):
             text = "the first frame is not SETTINGS"
             raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
-        open_block = self._block.stream_id
+        open_block = self._headers.block.stream_id
         if open_block and (kind != frames.CONTINUATION or stream_id != open_block):
             text = f"header block of stream {open_block} interrupted"
             raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
         if kind == frames.DATA:
             self._messages.on_data(stream_id, flags, data, start, stop)
         elif kind == frames.HEADERS:
-            self._on_headers(stream_id, flags, data[start:stop])
+            self._headers.on_headers(stream_id, flags, data[start:stop])
         elif kind == frames.CONTINUATION:
-            self._on_continuation(stream_id, flags, data[start:stop])
+            self._headers.on_continuation(stream_id, flags, data[start:stop])
         else:
             self._control.handle(kind, flags, stream_id, data[start:stop])
-
-    def _on_headers(self, stream_id: int, flags: int, payload: bytes) -> None:
-        """Start a header block (RFC 9113 6.2)."""
-        if not stream_id & 1:
-            text = f"HEADERS on stream {stream_id}"
-            raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
-        start, stop = 0, len(payload)
-        if flags & frames.FLAG_PADDED:
-            start = 1
-            stop -= payload[0] if payload else 1
-        if flags & frames.FLAG_PRIORITY:
-            start += 5
-        if start > stop:
-            code = Http2Code.PROTOCOL_ERROR if start <= len(payload) else Http2Code.FRAME_SIZE_ERROR
-            raise ConnectionFaultError(code, "HEADERS with more padding than payload")
-        if flags & frames.FLAG_PRIORITY:
-            self._control.check_dependency(stream_id, payload[start - 5 : start])
-        self._block.begin(stream_id, flags, payload[start:stop])
-        if flags & frames.FLAG_END_HEADERS:
-            self._on_block()
-        elif self._limits.frame_ns:
-            self._deadlines.set("headers", self._table.now + self._limits.frame_ns)
-
-    def _on_continuation(self, stream_id: int, flags: int, payload: bytes) -> None:
-        """Extend the open header block (RFC 9113 6.10)."""
-        if not self._block.stream_id:
-            text = f"CONTINUATION on stream {stream_id} without HEADERS"
-            raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
-        self._block.extend(payload)
-        if flags & frames.FLAG_END_HEADERS:
-            self._deadlines.clear("headers")
-            self._on_block()
-
-    def _on_block(self) -> None:
-        """Handle a complete header block: a new request, or trailers."""
-        table = self._table
-        stream_id, flags = self._block.stream_id, self._block.flags
-        block = self._block.finish()
-        stream = table.streams.get(stream_id)
-        if stream is not None:
-            are_good = self._decoder.trailers_are_good(block)
-            self._count_lost_fields()
-            if stream.is_remote_closed:
-                table.reset(stream, Http2Code.STREAM_CLOSED)
-            elif not are_good or not flags & frames.FLAG_END_STREAM:
-                table.reset(stream, Http2Code.PROTOCOL_ERROR)
-            else:
-                table.end_request(stream)
-        elif stream_id > table.last_id:
-            stream = table.open(stream_id, flags, self._decoder.head(block))
-            if stream is None or stream.is_refused:
-                self._count_lost_fields()
-        else:
-            self._decoder.skip(block)
-            self._count_lost_fields()
-            table.on_stray_headers(stream_id)
-
-    def _count_lost_fields(self) -> None:
-        """Count the fields of a block that starts no call; a cached block counts as one."""
-        self._guard.spend("lost_fields", self._table.now, max(1, self._decoder.field_count))
 
     def _after_frames(self) -> None:
         """Apply the consequences of control frames and of closed streams."""
