@@ -64,7 +64,7 @@ def check_bounds(core: Connection) -> None:
     assert table.partial_bytes == sum(len(each.partial) for each in table.streams.values())
     assert table.partial_bytes <= LIMITS.partial_bytes_max + 300
     assert core.queued_bytes == sum(each.queued for each in table.streams.values())
-    assert sum(map(len, core._held)) <= HELD_BYTES_MAX
+    assert sum(map(len, core.reader.held)) <= HELD_BYTES_MAX
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -11,9 +11,10 @@ from typing import Final
 import pytest
 
 from liftbridge_broker.http2 import frames
-from liftbridge_broker.http2.connection import FRAMES_MAX, Connection
+from liftbridge_broker.http2.connection import Connection
 from liftbridge_broker.http2.events import Event, RequestReceived
 from liftbridge_broker.http2.grpc import literal
+from liftbridge_broker.http2.reader import FRAMES_MAX
 from liftbridge_testkit.http2_peer import Duel
 from liftbridge_testkit.lines import LINES_MAX, Lines
 
@@ -93,7 +94,7 @@ def received(core: Connection, data: bytes, lines: Lines) -> list[Event]:
     while has_more:
         with lines:
             events += core.receive(data, 1_000_000_000)
-        data, has_more = b"", core.has_unread and not core.has_ended
+        data, has_more = b"", core.reader.has_unread and not core.has_ended
     return events
 
 
@@ -109,7 +110,7 @@ def test_field_that_is_named_again_and_again_costs_little_to_read_and_to_keep(na
         text_bytes = sum(one.text_bytes for one in heads)
         # The events themselves, an answer for each refusal, and no text but these.
         assert held_bytes(events) <= text_bytes + 1_000 * len(events) + 1_000, value
-        assert held_bytes(duel.core._headers._decoder._heads) <= 64 << 10, value
+        assert held_bytes(duel.core.reader._headers._decoder._heads) <= 64 << 10, value
 
 
 def test_fields_of_the_table_cost_little_to_read() -> None:

@@ -22,6 +22,7 @@ from liftbridge_broker.http2.guard import Guard
 from liftbridge_broker.http2.header_frames import HeaderFrames
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.http2.messages import MessageReader
+from liftbridge_broker.http2.reader import FrameReader
 from liftbridge_broker.http2.sender import Sender
 from liftbridge_broker.http2.slots import ConnectionState
 from liftbridge_broker.http2.stream import Buffer, Stream
@@ -29,14 +30,6 @@ from liftbridge_broker.http2.table import StreamTable
 from liftbridge_broker.model.units import SECOND_NS
 
 DRAIN_NOTICE_NS: Final = SECOND_NS
-FRAMES_MAX: Final = 128
-"""Maximum number of frames read at once, without the cheap frames of one whole message.
-
-For frames whose payload is read field by field, each 32 bytes count as one more.
-"""
-
-_FIELDS: Final = frozenset((frames.HEADERS, frames.CONTINUATION, frames.SETTINGS))
-
 UNREAD_CONTROL_BYTES_MAX: Final = 1 << 20
 SHARES_OF_FREE: Final = 8
 SHARE_BYTES_MIN: Final = 16 << 10
@@ -45,22 +38,6 @@ _DRAIN_PING: Final = b"goodbye!"
 _KEEPALIVE_PING: Final = b"alive???"
 _DEADLINE_EXCEEDED: Final = 4
 _RESOURCE_EXHAUSTED: Final = 8
-_HTTP1_VERBS: Final = (
-    b"GET ",
-    b"HEAD",
-    b"POST",
-    b"PUT ",
-    b"DELE",
-    b"OPTI",
-    b"PATC",
-    b"CONN",
-    b"TRAC",
-)
-_HTTP1_TEXT: Final = b"this port speaks gRPC over HTTP/2\n"
-_HTTP1_REPLY: Final = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n"
-    b"Content-Length: %d\r\n\r\n%b" % (len(_HTTP1_TEXT), _HTTP1_TEXT)
-)
 
 
 class Connection:
@@ -70,7 +47,7 @@ class Connection:
 
     Attributes:
         idle_since_ns: Time at which its last call ended, or the connection started.
-        has_unread: Whether `receive` has left frames for another call, perhaps without new bytes.
+        reader: Reader of received bytes; while it `has_unread`, call `receive` again.
     """
 
     def __init__(self, limits: Limits, now: int) -> None:
@@ -80,14 +57,9 @@ class Connection:
         guard = Guard(limits)
         self._table = StreamTable(limits, self._sender, guard)
         self._control = ControlFrames(self._table, self._sender, guard)
-        self._headers = HeaderFrames(limits, self._table, guard, self._deadlines)
         self._messages = MessageReader(limits, self._table, self._sender, guard)
-        self._held: list[bytes] = []
-        self._held_bytes = 0
-        self._needed_bytes = len(frames.PREFACE)
-        self.has_unread = False
-        self._has_preface = False
-        self._has_greeted = False
+        headers = HeaderFrames(limits, self._table, guard, self._deadlines)
+        self.reader = FrameReader(limits, self._control, headers, self._messages, self._deadlines)
         self._has_ended = False
         self._is_blocked = False
         self._is_draining = False
@@ -113,7 +85,7 @@ class Connection:
             return ConnectionState.BUSY
         if self._is_draining:
             return ConnectionState.DRAINING
-        if not self._has_preface:
+        if not self.reader.has_preface:
             return ConnectionState.SILENT
         return ConnectionState.IDLE if self._control.has_settings else ConnectionState.UNSETTLED
 
@@ -140,29 +112,23 @@ class Connection:
     @property
     def partial_bytes(self) -> int:
         """Bytes of incomplete requests, and of unread frames."""
-        return self._table.partial_bytes + (self._held_bytes if self._held else 0)
+        reader = self.reader
+        return self._table.partial_bytes + (reader.held_bytes if reader.held else 0)
 
     def next_deadline(self) -> int:
         """Return a lower bound of the next time to call `on_time`, in nanoseconds."""
         return self._deadlines.wake
 
     def receive(self, data: bytes, now: int) -> list[Event]:
-        """Handle received bytes, cut anywhere, or a part (`has_unread`); return the events."""
-        table = self._table
-        table.now = self._received_ns = now
+        """Handle received bytes, cut anywhere, or a part of them; return the events."""
+        reader = self.reader
+        self._table.now = self._received_ns = now
         self._has_pinged = False
-        self.has_unread = False
-        if self._has_ended:
+        reader.has_unread = False
+        if self._has_ended or (reader.held and not (data := reader.join(data))):
             return []
-        if self._held:
-            self._held.append(data)
-            self._held_bytes += len(data)
-            if self._held_bytes < self._needed_bytes and self._has_preface:
-                return []
-            data = b"".join(self._held)
-            self._held.clear()
         try:
-            position = self._read(data)
+            position = reader.read(data)
             self._messages.settle()
             self._after_frames()
         except ConnectionFaultError as fault:
@@ -171,7 +137,7 @@ class Connection:
             if position:
                 self._deadlines.clear("frame")
             if position < len(data):
-                self._hold(data[position:])
+                reader.hold(data[position:], now)
         return self.take_events()
 
     def on_time(self, now: int) -> list[Event]:
@@ -384,99 +350,6 @@ class Connection:
         if limits.idle_ns:
             self._deadlines.set("idle", now + limits.idle_ns)
 
-    def _greet(self) -> None:
-        """Queue the server's settings once the client has proved that it speaks HTTP/2."""
-        limits = self._limits
-        self._has_greeted = True
-        settings = {
-            frames.SETTING_MAX_CONCURRENT_STREAMS: limits.streams_max,
-            frames.SETTING_INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
-            frames.SETTING_MAX_FRAME_SIZE: limits.frame_bytes_max,
-            frames.SETTING_MAX_HEADER_LIST_SIZE: limits.header_list_bytes_max,
-        }
-        self._sender.control(frames.settings_frame(settings))
-        more = limits.connection_window_bytes - frames.WINDOW_DEFAULT
-        if more > 0:
-            self._sender.control(frames.window_update_frame(0, more))
-
-    def _read(self, data: bytes) -> int:
-        """Read preface and frames; return the position after the last whole frame."""
-        position = 0
-        if not self._has_preface:
-            if not self._check_preface(data):
-                return 0
-            position = len(frames.PREFACE)
-        end = len(data)
-        read_run = self._messages.read_run
-        unpack = frames.FRAME_HEADER.unpack_from
-        frame_max = self._limits.frame_bytes_max
-        block = self._headers.block
-        left = FRAMES_MAX
-        while left > 0:
-            if block.stream_id == 0:
-                position = read_run(data, position)
-            start = position + frames.HEADER_BYTES
-            if start > end:
-                self._needed_bytes = frames.HEADER_BYTES
-                return position
-            word, flags, stream_id = unpack(data, position)
-            length = word >> 8
-            if length > frame_max:
-                text = f"frame of {length} bytes, allowed are {frame_max}"
-                raise ConnectionFaultError(Http2Code.FRAME_SIZE_ERROR, text)
-            if start + length > end:
-                self._needed_bytes = frames.HEADER_BYTES + length
-                return position
-            position = start + length
-            stream_id &= frames.STREAM_ID_MAX
-            left -= 1 + (length >> 5 if word & 0xFF in _FIELDS else 0)
-            self._on_frame(word & 0xFF, flags, stream_id, data, start, position)
-        self._needed_bytes = 0
-        self.has_unread = position < end
-        return position
-
-    def _check_preface(self, data: bytes) -> bool:
-        """Return whether the whole preface has arrived (RFC 9113 3.4)."""
-        preface = frames.PREFACE
-        if data[: len(preface)] == preface:
-            self._has_preface = True
-            self._greet()
-            return True
-        if preface.startswith(data):
-            return False
-        if len(data) < 4 and any(verb.startswith(data) for verb in _HTTP1_VERBS):
-            return False
-        reply = _HTTP1_REPLY if data[:4] in _HTTP1_VERBS else b""
-        text = "HTTP/1 request" if reply else "no HTTP/2 preface"
-        raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text, reply=reply)
-
-    def _hold(self, rest: bytes) -> None:
-        """Keep the start of a frame until the rest arrives, within a time bound."""
-        self._held.append(rest)
-        self._held_bytes = len(rest)
-        if self._limits.frame_ns:
-            self._deadlines.bring_forward("frame", self._table.now + self._limits.frame_ns)
-
-    def _on_frame(
-        self, kind: int, flags: int, stream_id: int, data: bytes, start: int, stop: int
-    ) -> None:
-        """Handle one whole frame whose payload is `data[start:stop]`."""
-        if not self._control.has_settings and (kind != frames.SETTINGS or flags & frames.FLAG_ACK):
-            text = "the first frame is not SETTINGS"
-            raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
-        open_block = self._headers.block.stream_id
-        if open_block and (kind != frames.CONTINUATION or stream_id != open_block):
-            text = f"header block of stream {open_block} interrupted"
-            raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
-        if kind == frames.DATA:
-            self._messages.on_data(stream_id, flags, data, start, stop)
-        elif kind == frames.HEADERS:
-            self._headers.on_headers(stream_id, flags, data[start:stop])
-        elif kind == frames.CONTINUATION:
-            self._headers.on_continuation(stream_id, flags, data[start:stop])
-        else:
-            self._control.handle(kind, flags, stream_id, data[start:stop])
-
     def _after_frames(self) -> None:
         """Apply the consequences of control frames and of closed streams."""
         control = self._control
@@ -557,14 +430,14 @@ class Connection:
         if self._has_ended:
             return
         self._has_ended = True
-        self._held.clear()
+        self.reader.held.clear()
         for stream in self._table.streams.values():
             self._table.let_go(stream)
         if fault.reply:
             self._sender.control(fault.reply)
         else:
-            if not self._has_greeted:
-                self._greet()  # SETTINGS comes first in any case
+            if not self._control.has_greeted:
+                self._control.greet(self._limits)  # SETTINGS comes first in any case
             goaway = frames.goaway_frame(self._table.last_id, fault.code, fault.text)
             self._sender.control(goaway)
         self._table.events.append(ConnectionEnded(fault.code, fault.text, fault.flood))

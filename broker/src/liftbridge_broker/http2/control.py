@@ -8,6 +8,7 @@ from typing import Final
 from liftbridge_broker.http2 import frames
 from liftbridge_broker.http2.frames import ConnectionFaultError, Http2Code
 from liftbridge_broker.http2.guard import Guard
+from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.http2.sender import Sender
 from liftbridge_broker.http2.table import StreamTable
 
@@ -23,6 +24,7 @@ class ControlFrames:
     """Handler of control frames.
 
     Attributes:
+        has_greeted: Whether the server's settings were queued.
         has_settings: Whether the client's first SETTINGS has arrived.
         pongs: Payloads of answered PINGs since the owner last took them.
         peer_goaway: Code of the GOAWAY the client sent, None before.
@@ -33,6 +35,7 @@ class ControlFrames:
         "_guard",
         "_sender",
         "_table",
+        "has_greeted",
         "has_settings",
         "peer_goaway",
         "pongs",
@@ -43,9 +46,24 @@ class ControlFrames:
         self._sender = sender
         self._guard = guard
         self._frames_at_ping = 0
+        self.has_greeted = False
         self.has_settings = False
         self.pongs: list[bytes] = []
         self.peer_goaway: int | None = None
+
+    def greet(self, limits: Limits) -> None:
+        """Queue the server's settings once the client has proved that it speaks HTTP/2."""
+        self.has_greeted = True
+        settings = {
+            frames.SETTING_MAX_CONCURRENT_STREAMS: limits.streams_max,
+            frames.SETTING_INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
+            frames.SETTING_MAX_FRAME_SIZE: limits.frame_bytes_max,
+            frames.SETTING_MAX_HEADER_LIST_SIZE: limits.header_list_bytes_max,
+        }
+        self._sender.control(frames.settings_frame(settings))
+        more = limits.connection_window_bytes - frames.WINDOW_DEFAULT
+        if more > 0:
+            self._sender.control(frames.window_update_frame(0, more))
 
     def handle(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         """Handle one frame; frames of unknown types are dropped (RFC 9113 5.5).

@@ -111,7 +111,7 @@ class Duel:
     def receive(self, *pieces: bytes) -> list[Event]:
         """Give bytes to the core."""
         events = self.core.receive(b"".join(pieces), self.now)
-        while self.core.has_unread:
+        while self.core.reader.has_unread:
             events += self.core.receive(b"", self.now)
         return events
 

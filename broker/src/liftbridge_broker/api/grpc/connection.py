@@ -154,7 +154,7 @@ class GrpcConnection(asyncio.Protocol):
             if self._is_time_due:
                 self._is_time_due = False
                 self._events += self._core.on_time(self._now())
-            if not (self._events or self._steps) and (self._unread or self._core.has_unread):
+            if not (self._events or self._steps) and (self._unread or self._core.reader.has_unread):
                 data = self._unread[0] if len(self._unread) == 1 else b"".join(self._unread)
                 self._unread.clear()
                 self._unread_bytes = 0
@@ -169,7 +169,7 @@ class GrpcConnection(asyncio.Protocol):
             if self._transport is not None:
                 self._transport.abort()
             raise
-        return bool(self._events or self._steps or self._unread or self._core.has_unread)
+        return bool(self._events or self._steps or self._unread or self._core.reader.has_unread)
 
     def pause_writing(self) -> None:
         """The socket is full: answers wait in the core."""
