@@ -45,14 +45,14 @@ def test_connection_reports_its_state(state):
     connection = Connection(Limits(), 0)
     connection.receive(SAID[state], 1)
     if state is ConnectionState.DRAINING:
-        connection.begin_drain(2)
-    assert connection.state is state
+        connection.lifecycle.begin_drain(2)
+    assert connection.lifecycle.state is state
 
 
 def test_pings_do_not_make_a_connection_less_idle():
     connection = Connection(Limits(), 5)
     connection.receive(HELLO + frames.ping_frame(b"12345678"), 7)
-    assert connection.idle_since_ns == 5
+    assert connection.lifecycle.idle_since_ns == 5
 
 
 def test_end_of_a_call_does_also_without_a_limit_of_idle_time():
@@ -60,7 +60,8 @@ def test_end_of_a_call_does_also_without_a_limit_of_idle_time():
     connection.receive(SAID[ConnectionState.BUSY], 7)
     connection.finish(1, 0, "")
     connection.take_output(9)
-    assert (connection.state, connection.idle_since_ns) == (ConnectionState.IDLE, 9)
+    assert connection.lifecycle.state is ConnectionState.IDLE
+    assert connection.lifecycle.idle_since_ns == 9
 
 
 class Known(NamedTuple):

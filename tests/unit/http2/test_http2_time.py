@@ -221,7 +221,7 @@ class TestDrain:
     def test_calls_under_way_are_still_taken_and_finished(self) -> None:
         duel = Duel()
         duel.open(1)
-        duel.core.begin_drain(duel.now)
+        duel.core.lifecycle.begin_drain(duel.now)
         goaway, ping = duel.sent()
         assert (goaway.kind, goaway.payload[:4]) == (frames.GOAWAY, b"\x7f\xff\xff\xff")
         assert isinstance(duel.open(3)[0], RequestReceived)
@@ -237,24 +237,24 @@ class TestDrain:
 
     def test_client_that_does_not_answer_is_not_waited_for(self) -> None:
         duel = Duel()
-        duel.core.begin_drain(duel.now)
+        duel.core.lifecycle.begin_drain(duel.now)
         assert duel.wait(SECOND_NS) == [ConnectionEnded(0, "all streams have ended")]
         assert len(of_kind(duel.sent(), frames.GOAWAY)) == 2
 
     def test_asking_twice_changes_nothing(self) -> None:
         duel = Duel()
-        duel.core.begin_drain(duel.now)
-        duel.core.begin_drain(duel.now)
+        duel.core.lifecycle.begin_drain(duel.now)
+        duel.core.lifecycle.begin_drain(duel.now)
         assert len(of_kind(duel.sent(), frames.GOAWAY)) == 1
 
     def test_end_is_immediate(self) -> None:
         duel = Duel()
         duel.open(1)
-        duel.core.end("closing")
+        duel.core.lifecycle.end("closing")
         assert duel.core.take_events() == [ConnectionEnded(0, "closing")]
         assert duel.sent()[-1].debug_text == "closing"
         assert duel.core.on_time(duel.now + 1000 * SECOND_NS) == []
-        duel.core.end("again")
+        duel.core.lifecycle.end("again")
         assert duel.core.take_events() == []
 
     def test_answer_to_a_ping_that_was_not_sent_drains_nothing(self) -> None:

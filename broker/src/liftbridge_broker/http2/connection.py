@@ -12,7 +12,6 @@ from liftbridge_broker.http2 import frames, grpc
 from liftbridge_broker.http2.control import ControlFrames
 from liftbridge_broker.http2.deadlines import Deadlines
 from liftbridge_broker.http2.events import (
-    ConnectionEnded,
     DeadlineExpired,
     Event,
     StreamWritable,
@@ -20,24 +19,21 @@ from liftbridge_broker.http2.events import (
 from liftbridge_broker.http2.frames import ConnectionFaultError, Http2Code
 from liftbridge_broker.http2.guard import Guard
 from liftbridge_broker.http2.header_frames import HeaderFrames
+from liftbridge_broker.http2.lifecycle import Lifecycle
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.http2.messages import MessageReader
 from liftbridge_broker.http2.reader import FrameReader
 from liftbridge_broker.http2.sender import Sender
-from liftbridge_broker.http2.slots import ConnectionState
 from liftbridge_broker.http2.stream import Buffer, Stream
 from liftbridge_broker.http2.table import StreamTable
 from liftbridge_broker.model.units import SECOND_NS
 
-DRAIN_NOTICE_NS: Final = SECOND_NS
 UNREAD_CONTROL_BYTES_MAX: Final = 1 << 20
 SHARES_OF_FREE: Final = 8
 SHARE_BYTES_MIN: Final = 16 << 10
 ROOM_BYTES_MIN: Final = 4 << 10
-_DRAIN_PING: Final = b"goodbye!"
 _KEEPALIVE_PING: Final = b"alive???"
 _DEADLINE_EXCEEDED: Final = 4
-_RESOURCE_EXHAUSTED: Final = 8
 
 
 class Connection:
@@ -46,7 +42,7 @@ class Connection:
     After a `ConnectionEnded` event no bytes are processed; queued bytes may still be taken.
 
     Attributes:
-        idle_since_ns: Time at which its last call ended, or the connection started.
+        lifecycle: State of the connection, and ways to end it.
         reader: Reader of received bytes; while it `has_unread`, call `receive` again.
     """
 
@@ -56,19 +52,17 @@ class Connection:
         self._deadlines = Deadlines()
         guard = Guard(limits)
         self._table = StreamTable(limits, self._sender, guard)
+        self._table.now = now
         self._control = ControlFrames(self._table, self._sender, guard)
         self._messages = MessageReader(limits, self._table, self._sender, guard)
         headers = HeaderFrames(limits, self._table, guard, self._deadlines)
         self.reader = FrameReader(limits, self._control, headers, self._messages, self._deadlines)
-        self._has_ended = False
+        self.lifecycle = Lifecycle(
+            limits, self._table, self._sender, self._control, self.reader, self._deadlines
+        )
         self._is_blocked = False
-        self._is_draining = False
-        self._has_final_goaway = False
         self._has_pinged = False
         self._received_ns = now
-        self.idle_since_ns = now
-        self._was_busy = False
-        self._table.now = now
         self._start_clocks(now)
 
     @property
@@ -77,22 +71,9 @@ class Connection:
         return len(self._table.streams)
 
     @property
-    def state(self) -> ConnectionState:
-        """State that decides its eviction."""
-        if self._has_ended:
-            return ConnectionState.ENDED
-        if self._table.streams:
-            return ConnectionState.BUSY
-        if self._is_draining:
-            return ConnectionState.DRAINING
-        if not self.reader.has_preface:
-            return ConnectionState.SILENT
-        return ConnectionState.IDLE if self._control.has_settings else ConnectionState.UNSETTLED
-
-    @property
     def has_ended(self) -> bool:
         """Return whether a `ConnectionEnded` event was reported."""
-        return self._has_ended
+        return self._table.has_ended
 
     @property
     def queued_bytes(self) -> int:
@@ -121,18 +102,18 @@ class Connection:
 
     def receive(self, data: bytes, now: int) -> list[Event]:
         """Handle received bytes, cut anywhere, or a part of them; return the events."""
-        reader = self.reader
-        self._table.now = self._received_ns = now
+        table, reader = self._table, self.reader
+        table.now = self._received_ns = now
         self._has_pinged = False
         reader.has_unread = False
-        if self._has_ended or (reader.held and not (data := reader.join(data))):
+        if table.has_ended or (reader.held and not (data := reader.join(data))):
             return []
         try:
             position = reader.read(data)
             self._messages.settle()
             self._after_frames()
         except ConnectionFaultError as fault:
-            self._fail(fault)
+            self.lifecycle.fail(fault)
         else:
             if position:
                 self._deadlines.clear("frame")
@@ -143,14 +124,14 @@ class Connection:
     def on_time(self, now: int) -> list[Event]:
         """Handle due deadlines; return the events."""
         self._table.now = now
-        if self._has_ended:
+        if self._table.has_ended:
             return []
         try:
             for name in self._deadlines.take_due(now):
                 self._on_due(name, now)
             self._after_frames()
         except ConnectionFaultError as fault:
-            self._fail(fault)
+            self.lifecycle.fail(fault)
         return self.take_events()
 
     def take_events(self) -> list[Event]:
@@ -183,8 +164,9 @@ class Connection:
 
     def begin(self, stream_id: int, fields: Sequence[tuple[bytes, bytes]]) -> None:
         """Send the response headers, with further fields, before the first message."""
-        stream = self._table.streams.get(stream_id)
-        if stream is not None and not (stream.has_headers or stream.final or self._has_ended):
+        table = self._table
+        stream = table.streams.get(stream_id)
+        if stream is not None and not (stream.has_headers or stream.final or table.has_ended):
             stream.has_headers = True
             block = b"".join(grpc.literal(name, value) for name, value in fields)
             self._sender.headers(stream_id, grpc.RESPONSE_BLOCK + block)
@@ -195,8 +177,9 @@ class Connection:
         Returns:
             Whether the owner may continue; otherwise a `StreamWritable` event follows.
         """
-        stream = self._table.streams.get(stream_id)
-        if stream is None or stream.final is not None or self._has_ended:
+        table = self._table
+        stream = table.streams.get(stream_id)
+        if stream is None or stream.final is not None or table.has_ended:
             return False
         if not stream.has_headers:
             stream.has_headers = True
@@ -205,14 +188,14 @@ class Connection:
         if stream.queued >= self._mark():
             stream.is_throttled = True
             if self._sender.queued_bytes > self._limits.queued_bytes_max:
-                text = "responses are not being read"
-                self._fail(ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="unread"))
+                self.lifecycle.shed_answers("responses are not being read")
         return not stream.is_throttled
 
     def finish(self, stream_id: int, status: int, text: str, error_code: str = "") -> None:
         """End a call: trailers after the queue, one block with the headers if it was empty."""
-        stream = self._table.streams.get(stream_id)
-        if stream is None or stream.final is not None or self._has_ended:
+        table = self._table
+        stream = table.streams.get(stream_id)
+        if stream is None or stream.final is not None or table.has_ended:
             return
         block = grpc.trailers_block(status, text, error_code)
         if not stream.has_headers:
@@ -222,8 +205,9 @@ class Connection:
 
     def respond_plain(self, stream_id: int, status: int, body: bytes) -> None:
         """Answer a request that is not gRPC with a short text."""
-        stream = self._table.streams.get(stream_id)
-        if stream is None or stream.final is not None or self._has_ended:
+        table = self._table
+        stream = table.streams.get(stream_id)
+        if stream is None or stream.final is not None or table.has_ended:
             return
         stream.has_headers = True
         self._sender.headers(stream_id, grpc.plain_block(status, len(body)))
@@ -233,8 +217,9 @@ class Connection:
 
     def set_reading(self, stream_id: int, *, is_reading: bool) -> None:
         """Withhold or return flow-control credit for later bytes of a stream."""
-        stream = self._table.streams.get(stream_id)
-        if stream is not None and not self._has_ended:
+        table = self._table
+        stream = table.streams.get(stream_id)
+        if stream is not None and not table.has_ended:
             self._messages.set_reading(stream, is_reading=is_reading)
 
     def expect_request(self, stream_id: int) -> None:
@@ -262,14 +247,14 @@ class Connection:
 
         A write is bounded, so there may be more: `has_more_output`.
         """
-        sender = self._sender
-        self._table.now = now
-        if self._is_blocked and not self._has_ended:
-            return []
-        if not self._has_ended:
+        table, sender = self._table, self._sender
+        table.now = now
+        if not table.has_ended:
+            if self._is_blocked:
+                return []
             sender.pump()
             self._after_sending()
-            self._watch_idleness()
+            self.lifecycle.watch_idleness()
         pieces = sender.out
         sender.out = []
         sender.out_bytes = 0
@@ -291,81 +276,22 @@ class Connection:
         self._is_blocked = False
         self._deadlines.clear("stall")
 
-    def begin_drain(self, now: int, text: str = "draining") -> None:
-        """Ask the client to leave: GOAWAY in two steps, then the end when no stream is open.
-
-        The first names the largest stream number, so that calls in flight are still accepted; the
-        second, after an answered PING or a second, the last accepted one (RFC 9113 6.8).
-        """
-        if self._is_draining or self._has_ended:
-            return
-        self._is_draining = True
-        goaway = frames.goaway_frame(frames.STREAM_ID_MAX, Http2Code.NO_ERROR, text)
-        self._sender.control(goaway)
-        self._sender.control(frames.ping_frame(_DRAIN_PING))
-        self._deadlines.set("drain", now + DRAIN_NOTICE_NS)
-
-    def end(self, text: str) -> None:
-        """Close at once: GOAWAY without waiting for streams."""
-        self._fail(ConnectionFaultError(Http2Code.NO_ERROR, text))
-
-    def shed_answers(self, text: str) -> None:
-        """End the connection because of its unsent output."""
-        self._fail(ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="unread"))
-
-    def shed_resets(self, text: str) -> None:
-        """End the connection because of its reset streams."""
-        code = Http2Code.ENHANCE_YOUR_CALM
-        self._fail(ConnectionFaultError(code, text, flood="resets_of_all"))
-
-    def evict(self, text: str) -> None:
-        """Close the connection to free its slot for a new one."""
-        flood = "idle_at_limit" if self.state is ConnectionState.IDLE else "unready_at_limit"
-        self._fail(ConnectionFaultError(Http2Code.NO_ERROR, text, flood=flood))
-
-    def refuse(self) -> None:
-        """Close the connection because no slot is free."""
-        text = "too many connections"
-        self._fail(ConnectionFaultError(Http2Code.NO_ERROR, text, flood="refused_at_limit"))
-
-    def shed_requests(self, text: str) -> None:
-        """Refuse the incomplete requests, or end if they are not most of the bytes held."""
-        table = self._table
-        if table.partial_bytes > table.stream_bytes:
-            for stream in table.streams.values():
-                if stream.partial or stream.kept_bytes:
-                    table.refuse_message(stream, _RESOURCE_EXHAUSTED, text)
-        else:
-            self._fail(ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="unended"))
-
     # Receiving.
-
-    def _start_clocks(self, now: int) -> None:
-        """Set the deadlines that run from the start."""
-        limits = self._limits
-        if limits.handshake_ns:
-            self._deadlines.set("handshake", now + limits.handshake_ns)
-        if limits.keepalive_ns:
-            self._deadlines.set("keepalive", now + limits.keepalive_ns)
-        if limits.idle_ns:
-            self._deadlines.set("idle", now + limits.idle_ns)
 
     def _after_frames(self) -> None:
         """Apply the consequences of control frames and of closed streams."""
-        control = self._control
+        control, lifecycle = self._control, self.lifecycle
         if control.has_settings:
             self._deadlines.clear("handshake")
         if self._table.deadlines.entries:
             self._deadlines.bring_forward("streams", self._table.deadlines.entries[0][0])
         if control.pongs:
-            if _DRAIN_PING in control.pongs:
-                self._send_final_goaway()
-            control.pongs.clear()
+            lifecycle.on_pongs()
         if self._sender.out_bytes > UNREAD_CONTROL_BYTES_MAX and self._is_blocked:
             text = "answers are not being read"
             raise ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="unread")
-        self._watch_idleness()
-        self._after_streams()
+        lifecycle.watch_idleness()
+        lifecycle.end_if_empty()
 
     # Sending.
 
@@ -393,56 +319,19 @@ class Connection:
                     sender.control(frames.rst_stream_frame(stream.id, Http2Code.NO_ERROR))
                 self._table.remove(stream, may_send=not stream.is_remote_closed)
             sender.ended.clear()
-            self._after_streams()
-
-    def _after_streams(self) -> None:
-        """End a draining connection when it has no stream any more."""
-        is_leaving = self._has_final_goaway or self._control.peer_goaway is not None
-        if is_leaving and not self._table.streams and not self._has_ended:
-            self._has_ended = True
-            ended = ConnectionEnded(Http2Code.NO_ERROR, "all streams have ended")
-            self._table.events.append(ended)
-
-    def _watch_idleness(self) -> None:
-        """Start the idle clock when the last stream is closed.
-
-        Called where the time is known; calls that finish a stream do not pass it.
-        """
-        if self._table.streams:
-            self._was_busy = True
-        elif self._was_busy:
-            self._was_busy = False
-            self.idle_since_ns = self._table.now
-            if self._limits.idle_ns:
-                self._deadlines.bring_forward("idle", self._table.now + self._limits.idle_ns)
-
-    def _send_final_goaway(self) -> None:
-        """Second step of the drain: streams opened from now on are refused."""
-        if self._is_draining and not self._has_final_goaway:
-            self._has_final_goaway = True
-            self._table.is_refusing = True
-            self._deadlines.clear("drain")
-            last = self._table.last_id
-            self._sender.control(frames.goaway_frame(last, Http2Code.NO_ERROR, "draining"))
-
-    def _fail(self, fault: ConnectionFaultError) -> None:
-        """End the connection with a GOAWAY, or with a reply that the peer understands."""
-        if self._has_ended:
-            return
-        self._has_ended = True
-        self.reader.held.clear()
-        for stream in self._table.streams.values():
-            self._table.let_go(stream)
-        if fault.reply:
-            self._sender.control(fault.reply)
-        else:
-            if not self._control.has_greeted:
-                self._control.greet(self._limits)  # SETTINGS comes first in any case
-            goaway = frames.goaway_frame(self._table.last_id, fault.code, fault.text)
-            self._sender.control(goaway)
-        self._table.events.append(ConnectionEnded(fault.code, fault.text, fault.flood))
+            self.lifecycle.end_if_empty()
 
     # Time.
+
+    def _start_clocks(self, now: int) -> None:
+        """Set the deadlines that run from the start."""
+        limits = self._limits
+        if limits.handshake_ns:
+            self._deadlines.set("handshake", now + limits.handshake_ns)
+        if limits.keepalive_ns:
+            self._deadlines.set("keepalive", now + limits.keepalive_ns)
+        if limits.idle_ns:
+            self._deadlines.set("idle", now + limits.idle_ns)
 
     def _on_due(self, name: str, now: int) -> None:
         """Handle one deadline."""
@@ -453,16 +342,12 @@ class Connection:
             case "keepalive":
                 self._on_keepalive(now)
             case "idle":
-                self._on_idle(now)
+                self.lifecycle.on_idle(now)
             case "drain":
-                self._send_final_goaway()
+                self.lifecycle.send_final_goaway()
             case "stall":
-                self._has_ended = True
                 text = f"socket took nothing for {limits.write_stall_ns // SECOND_NS} s"
-                code = Http2Code.ENHANCE_YOUR_CALM
-                self._table.events.append(
-                    ConnectionEnded(code, text, flood="unread", is_abrupt=True)
-                )
+                self.lifecycle.abort(Http2Code.ENHANCE_YOUR_CALM, text, "unread")
             case "handshake":
                 text = f"no SETTINGS within {limits.handshake_ns // SECOND_NS} s"
                 raise ConnectionFaultError(Http2Code.SETTINGS_TIMEOUT, text, flood="slow")
@@ -491,10 +376,7 @@ class Connection:
         """Probe a silent peer, then end the connection."""
         limits = self._limits
         if self._has_pinged:
-            self._has_ended = True
-            text = "keepalive PING was not answered"
-            ended = ConnectionEnded(Http2Code.NO_ERROR, text, is_abrupt=True)
-            self._table.events.append(ended)
+            self.lifecycle.abort(Http2Code.NO_ERROR, "keepalive PING was not answered")
             return
         silent_until = self._received_ns + limits.keepalive_ns
         if silent_until <= now:
@@ -502,13 +384,3 @@ class Connection:
             self._sender.control(frames.ping_frame(_KEEPALIVE_PING))
             silent_until = now + limits.keepalive_timeout_ns
         self._deadlines.set("keepalive", silent_until)
-
-    def _on_idle(self, now: int) -> None:
-        """Ask a client without calls to leave; it reconnects when it needs to."""
-        if self._table.streams:
-            return
-        due = self.idle_since_ns + self._limits.idle_ns
-        if due <= now:
-            self.begin_drain(now, "max_idle")
-        else:
-            self._deadlines.set("idle", due)

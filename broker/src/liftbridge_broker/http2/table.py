@@ -38,6 +38,7 @@ class StreamTable:
         deadlines: Their deadlines.
         last_id: Highest stream number that the client has used.
         opened_count: Number of streams that the client has opened.
+        has_ended: Whether the connection has ended: the streams left take no more output.
         is_refusing: Whether new streams are refused because the connection is being drained.
         events: Events since the owner last took them.
         now: Time of the call being handled, nanoseconds.
@@ -53,6 +54,7 @@ class StreamTable:
         "_sender",
         "deadlines",
         "events",
+        "has_ended",
         "is_refusing",
         "last_id",
         "now",
@@ -72,6 +74,7 @@ class StreamTable:
         self.deadlines = StreamDeadlines(self.streams)
         self.last_id = 0
         self.opened_count = 0
+        self.has_ended = False
         self.is_refusing = False
         self.events: list[Event] = []
         self.now = 0

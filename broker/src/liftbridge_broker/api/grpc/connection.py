@@ -95,8 +95,8 @@ class GrpcConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._peer = peer_text(transport.get_extra_info("peername"))
-        if not self._owner.on_open(self, self._core.idle_since_ns):
-            self._core.refuse()
+        if not self._owner.on_open(self, self._core.lifecycle.idle_since_ns):
+            self._core.lifecycle.refuse()
         self._flush()
 
     def data_received(self, data: bytes) -> None:
@@ -163,7 +163,8 @@ class GrpcConnection(asyncio.Protocol):
             self._flush()
             self._count_held()
             self._count_resets()
-            self._owner.on_state(self, self._core.state, self._core.idle_since_ns)
+            lifecycle = self._core.lifecycle
+            self._owner.on_state(self, lifecycle.state, lifecycle.idle_since_ns)
         except BaseException:
             # A bug: any later answer to the client could be wrong.
             if self._transport is not None:
@@ -207,7 +208,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def begin_drain(self) -> None:
         """Ask the client to leave; the connection closes after its last call."""
-        self._core.begin_drain(self._now())
+        self._core.lifecycle.begin_drain(self._now())
         self._flush()
 
     def end_streams(self, text: str) -> None:
@@ -224,23 +225,23 @@ class GrpcConnection(asyncio.Protocol):
 
     def evict(self, text: str) -> None:
         """Close the connection to free its slot for a new one."""
-        self._core.evict(text)
+        self._core.lifecycle.evict(text)
         self._schedule()
 
     def shed_answers(self, text: str) -> None:
         """End the connection because the client does not read its answers."""
-        self._core.shed_answers(text)
+        self._core.lifecycle.shed_answers(text)
         self._count_held()
         self._schedule()
 
     def shed_resets(self, text: str) -> None:
         """End the connection because of the streams that it resets."""
-        self._core.shed_resets(text)
+        self._core.lifecycle.shed_resets(text)
         self._schedule()
 
     def shed_requests(self, text: str) -> None:
         """Refuse its incomplete requests, or end the connection."""
-        self._core.shed_requests(text)
+        self._core.lifecycle.shed_requests(text)
         self._count_held()
         self._schedule()
 
@@ -249,7 +250,7 @@ class GrpcConnection(asyncio.Protocol):
         for stream_id in list(self._calls):
             self._end_call(stream_id, GrpcStatus.UNAVAILABLE, "server is shutting down")
         self._forget_work()
-        self._core.end("closing")
+        self._core.lifecycle.end("closing")
         self._flush()
 
     # Calls of `Call`.
