@@ -92,6 +92,16 @@ async def test_closed_connection_is_freed_without_the_garbage_collector(sent: by
         gc.enable()
 
 
+async def test_connection_that_was_never_made_is_freed_without_the_garbage_collector() -> None:
+    """Event loops drop those whose TLS handshake failed."""
+    gc.disable()
+    try:
+        dropped = weakref.ref(GrpcConnection(unhurried_server()))
+        assert dropped() is None
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("ends", ["answered", "refused", "cancelled"])
 async def test_call_that_ended_is_freed_without_the_garbage_collector(ends: str) -> None:
     class Service:

@@ -454,7 +454,7 @@ async def test_only_so_many_transitions_are_remembered(broker):
 
 @pytest.mark.parametrize("slice_ns", [SLICE_NS, 0], ids=["at once", "queued"])
 async def test_bug_in_the_broker_ends_it_and_reaches_the_test(slice_ns, monkeypatch):
-    monkeypatch.setattr("liftbridge_broker.api.grpc.connection.SLICE_NS", slice_ns)
+    monkeypatch.setattr("liftbridge_broker.api.grpc.calls.SLICE_NS", slice_ns)
 
     async def run():
         async with Broker() as broker, broker.client() as lb:

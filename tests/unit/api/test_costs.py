@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 
 from liftbridge_broker.api.batch_run import RECORD_COUNT_MAX
 from liftbridge_broker.api.grpc.call import Call
-from liftbridge_broker.api.grpc.connection import MESSAGES_MAX
+from liftbridge_broker.api.grpc.calls import MESSAGES_MAX
 from liftbridge_broker.api.grpc.fields import REQUEST_BYTES_MAX
 from liftbridge_broker.api.grpc.health import HEALTH_SERVICE, WATCHERS_MAX, Health
 from liftbridge_broker.api.grpc.reflection import REFLECTION_SERVICES

@@ -307,8 +307,8 @@ class GrpcServer:
         stats.received_held += received
         stats.unsent_held += unsent
         if received > 0 and stats.received_held > self._receive_bytes_max:
-            largest = max(self._connections, key=lambda one: one.received_bytes)
-            held, limit = largest.received_bytes, self._receive_bytes_max
+            largest = max(self._connections, key=lambda one: one.held.received)
+            held, limit = largest.held.received, self._receive_bytes_max
             self._told_shed("receive", largest, held, limit)
             largest.shed_requests(
                 f"calls and incomplete requests of all connections hold more than {limit} bytes "
@@ -316,8 +316,8 @@ class GrpcServer:
                 "before beginning others"
             )
         if unsent > 0 and stats.unsent_held > self._send_bytes_max:
-            largest = max(self._connections, key=lambda one: one.unsent_bytes)
-            held, limit = largest.unsent_bytes, self._send_bytes_max
+            largest = max(self._connections, key=lambda one: one.held.unsent)
+            held, limit = largest.held.unsent, self._send_bytes_max
             self._told_shed("send", largest, held, limit)
             largest.shed_answers(
                 f"unread answers of all connections hold more than {limit} bytes "
