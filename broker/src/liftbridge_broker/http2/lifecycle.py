@@ -7,11 +7,12 @@ from liftbridge_broker.http2.control import ControlFrames
 from liftbridge_broker.http2.deadlines import Deadlines
 from liftbridge_broker.http2.events import ConnectionEnded
 from liftbridge_broker.http2.frames import ConnectionFaultError, Http2Code
-from liftbridge_broker.http2.limits import SECOND_NS, Limits
+from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.http2.reader import FrameReader
 from liftbridge_broker.http2.sender import Sender
 from liftbridge_broker.http2.slots import ConnectionState
 from liftbridge_broker.http2.table import StreamTable
+from liftbridge_broker.model.units import SECOND_NS
 
 DRAIN_NOTICE_NS: Final = SECOND_NS
 _DRAIN_PING: Final = b"goodbye!"

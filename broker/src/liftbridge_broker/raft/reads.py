@@ -161,7 +161,7 @@ class LocalReads:
         return None
 
     def take(self, applicable: int) -> tuple[tuple[ReadState, ...], tuple[int, ...]]:
-        """Return reads to serve once all entries up to `applicable` are applied, and failed tokens."""
+        """Return reads to serve once everything up to `applicable` is applied; failed tokens."""
         if not self._final and not self.failed:
             return (), ()
         served = tuple(

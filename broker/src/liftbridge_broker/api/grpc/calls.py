@@ -27,8 +27,8 @@ from liftbridge_broker.http2.events import (
     StreamCancelled,
     StreamWritable,
 )
-from liftbridge_broker.http2.limits import SECOND_NS
 from liftbridge_broker.http2.stream import Buffer
+from liftbridge_broker.model.units import SECOND_NS
 
 MESSAGES_MAX: Final = 2_048
 """Maximum number of messages passed to a call at once."""

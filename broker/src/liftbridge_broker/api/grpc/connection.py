@@ -15,7 +15,7 @@ from liftbridge_broker.api.grpc.sockets import is_reset, peer_text
 from liftbridge_broker.http2.connection import Connection
 from liftbridge_broker.http2.deadlines import NEVER
 from liftbridge_broker.http2.events import ConnectionEnded
-from liftbridge_broker.http2.limits import SECOND_NS
+from liftbridge_broker.model.units import SECOND_NS
 
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES_MAX: Final = 1 << 20
