@@ -100,7 +100,7 @@ SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
     ("pipelines/apply.py", "_delete", "delete"): PRUNED,
     ("pipelines/apply.py", "_unlabelled", "get"): OF_PIPELINES,
     ("pipelines/apply.py", "_present", "list_all"): OF_PIPELINES,
-    ("pipelines/reconciler.py", "_say", "apply_status"): frozenset({PIPELINES}),
+    ("pipelines/reconciler.py", "_write_status", "apply_status"): frozenset({PIPELINES}),
     ("cluster/reconciling/reconciler.py", "_apply_status", "apply_status"): frozenset({CLUSTERS}),
     ("process/lease.py", "_create", "create"): frozenset({LEASES}),
     ("process/resync.py", "_keys", "list_all"): frozenset(RESOURCES),
@@ -109,7 +109,7 @@ SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
         {CERTIFICATES, CONFIG_MAPS, SECRETS}
     ),
     ("cluster/securing/secret_store.py", "_write", "create"): frozenset({SECRETS}),
-    ("streams/reconciler.py", "_say", "apply_status"): frozenset({STREAMS}),
+    ("streams/reconciler.py", "_write_status", "apply_status"): frozenset({STREAMS}),
 }
 """Calls whose kind does not stand in them: file, function, method, and kinds it may be about."""
 

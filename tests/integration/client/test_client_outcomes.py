@@ -70,7 +70,7 @@ CHANGES = {
     "remove_member": (AdminClient, "remove_member", (MEMBER,)),
 }
 OTHERS = {
-    Client: {"aclose", "metadata", "events"},
+    Client: {"aclose", "metadata", "events", "who_am_i"},
     Streams: {"get", "list", "describe", "await_news"},
     Stream: {
         *("bounds", "fetch_arrow", "fetch_columns", "fetch_cursor", "info", "partition_info"),

@@ -35,6 +35,7 @@ CALLS = {
     "partitions": ["s"],
     "bounds": ["s", "--time", "-10m"],
     "metadata": [],
+    "whoami": [],
     "publish": ["s", "one", "two", "--key", "k"],
     "subscribe": ["s", "--count", "2"],
     "cursor get": ["s", "me"],

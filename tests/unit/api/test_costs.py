@@ -169,6 +169,7 @@ REQUESTS: Final[Mapping[str, Requests]] = {
     # What is told of streams and partitions: some of them in a step.
     "/proto.API/FetchMetadata": (api_pb2.FetchMetadataRequest(),),
     "/proto.API/FetchPartitionMetadata": (api_pb2.FetchPartitionMetadataRequest(stream="s"),),
+    "/liftbridge.ext.v1.Data/WhoAmI": (data_pb2.WhoAmIRequest(),),
     "/liftbridge.ext.v1.Data/ListStreams": (data_pb2.ListStreamsRequest(page_size=1_000),),
     "/liftbridge.ext.v1.Data/PartitionBounds": (
         data_pb2.PartitionBoundsRequest(

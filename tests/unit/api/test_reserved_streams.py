@@ -34,6 +34,7 @@ READS: Final = {
     "Subscribe",
     "FetchBatches",
     "FetchCursor",
+    "WhoAmI",
     "SetCursor",  # tells how far somebody reads a stream, and leaves the stream alone
 }
 METHODS: Final = [

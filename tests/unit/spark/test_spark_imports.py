@@ -48,7 +48,7 @@ def test_the_command_with_our_group_loads_nothing_heavy():
     assert "pyspark_liftbridge.cli" in modules  # by its entry point
     assert roots(modules) & HEAVY <= OF_THE_COMMAND
     parts = {name.split(".")[1] for name in modules if name.startswith("pyspark_liftbridge.")}
-    assert parts <= {"address", "cli", "plan"}
+    assert parts <= {"address", "cli", "plan", "units"}
 
 
 @pytest.mark.parametrize("heavy", ["numpy", "pyarrow"])

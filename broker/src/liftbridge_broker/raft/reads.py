@@ -160,19 +160,17 @@ class LocalReads:
             return deadline
         return None
 
-    def take(self, applicable: int) -> tuple[tuple[ReadState, ...], tuple[int, ...]]:
-        """Return reads to serve once everything up to `applicable` is applied; failed tokens."""
+    def take(self, index: int) -> tuple[tuple[ReadState, ...], tuple[int, ...]]:
+        """Return reads to serve once everything up to `index` is applied; failed tokens."""
         if not self._final and not self.failed:
             return (), ()
-        served = tuple(
-            read for read in self._final if read.read_index <= applicable
-        )  # guard R.applied
+        served = tuple(read for read in self._final if read.read_index <= index)  # guard R.applied
         if served:
-            self._final = [read for read in self._final if read.read_index > applicable]
+            self._final = [read for read in self._final if read.read_index > index]
         failed = tuple(self.failed)
         self.failed.clear()
         return served, failed
 
-    def has_any(self, applicable: int) -> bool:
+    def has_any(self, index: int) -> bool:
         """Return whether `take` has reads."""
-        return bool(self.failed) or any(read.read_index <= applicable for read in self._final)
+        return bool(self.failed) or any(read.read_index <= index for read in self._final)
