@@ -46,7 +46,7 @@ class GrpcConnection(asyncio.Protocol):
         self.peer = ""
         self._turns = owner.turns
         self._unread: list[bytes] = []
-        self._told_resets = 0
+        self._reported_resets = 0
         self._is_time_due = False
         self._is_in_line = False
         self._wants_slice = False
@@ -224,9 +224,9 @@ class GrpcConnection(asyncio.Protocol):
 
     def _count_resets(self) -> None:
         """Report the streams reset since the last call to the server."""
-        resets = self._core.reset_count - self._told_resets
+        resets = self._core.reset_count - self._reported_resets
         if resets and self._transport is not None:
-            self._told_resets += resets
+            self._reported_resets += resets
             self._owner.on_resets(self, resets, self._now())
 
     def _forget_work(self) -> None:

@@ -309,7 +309,7 @@ class GrpcServer:
         if received > 0 and stats.received_held > self._receive_bytes_max:
             largest = max(self._connections, key=lambda one: one.held.received)
             held, limit = largest.held.received, self._receive_bytes_max
-            self._told_shed("receive", largest, held, limit)
+            self._report_shed("receive", largest, held, limit)
             largest.shed_requests(
                 f"calls and incomplete requests of all connections hold more than {limit} bytes "
                 f"(grpc.receive.max.bytes), those of this one most of it: {held}; end some "
@@ -318,13 +318,13 @@ class GrpcServer:
         if unsent > 0 and stats.unsent_held > self._send_bytes_max:
             largest = max(self._connections, key=lambda one: one.held.unsent)
             held, limit = largest.held.unsent, self._send_bytes_max
-            self._told_shed("send", largest, held, limit)
+            self._report_shed("send", largest, held, limit)
             largest.shed_answers(
                 f"unread answers of all connections hold more than {limit} bytes "
                 f"(grpc.send.max.bytes), those of this one most of it: {held}; read them"
             )
 
-    def _told_shed(self, kind: str, largest: GrpcConnection, held: int, limit: int) -> None:
+    def _report_shed(self, kind: str, largest: GrpcConnection, held: int, limit: int) -> None:
         """Count and report a shed connection."""
         self.stats.sheds[kind] += 1
         if self._observer is not None:
