@@ -16,6 +16,8 @@ async def targets_of(address: str) -> list[str]:
         host.removeprefix("[").removesuffix("]"), int(port), type=socket.SOCK_STREAM
     )
     return [
-        f"ipv6:[{found[0]}]:{port}" if family is socket.AF_INET6 else f"ipv4:{found[0]}:{port}"
-        for family, _, _, _, found in infos
+        f"ipv6:[{sockaddr[0]}]:{port}"
+        if family is socket.AF_INET6
+        else f"ipv4:{sockaddr[0]}:{port}"
+        for family, _, _, _, sockaddr in infos
     ]

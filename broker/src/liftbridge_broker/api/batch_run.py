@@ -8,6 +8,7 @@ from typing import Final
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.errors import InvalidRequestError, TooLargeError
 from liftbridge_broker.model.ids import RESTORED_OFFSET_MAX, PublisherId
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.node.partition.intake import check_headers
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import AckSink, PendingAck, PublishRun
@@ -28,7 +29,7 @@ _COLUMNS: Final = ("keys", "headers", "timestamps", "subjects", "reply_subjects"
 FIELDS_MAX: Final = (1 + len(_COLUMNS)) * RECORD_COUNT_MAX + HEADER_COUNT_MAX + 64
 """Maximum number of entries in all lists of a request, plus the single fields."""
 
-COUNTED_BYTES_MIN: Final = 1 << 20
+COUNTED_BYTES_MIN: Final = MIB
 """Length from which the entries of a request are counted before it is parsed.
 
 A shorter request takes no more than half a turn, whatever it contains.

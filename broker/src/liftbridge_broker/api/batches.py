@@ -35,13 +35,14 @@ from liftbridge_broker.errors import (
     UnimplementedError,
 )
 from liftbridge_broker.model.ids import Offset, stream_of
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import Stored
 from liftbridge_broker.node.reading.bulk import BulkRange, BulkRead, Chunk
 from liftbridge_proto.ext.v1 import data_pb2
 
-CHUNK_BYTES: Final = 1024 * 1024
-IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
+CHUNK_BYTES: Final = MIB
+IN_FLIGHT_BYTES_MAX: Final = 64 * MIB
 """Maximum number of bytes of a call that wait for acks; beyond it, reading pauses."""
 
 Error = data_pb2.PublishBatchResponse

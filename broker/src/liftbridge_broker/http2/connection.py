@@ -26,9 +26,9 @@ from liftbridge_broker.http2.reader import FrameReader
 from liftbridge_broker.http2.sender import Sender
 from liftbridge_broker.http2.stream import Buffer, Stream
 from liftbridge_broker.http2.table import StreamTable
-from liftbridge_broker.model.units import SECOND_NS
+from liftbridge_broker.model.units import MIB, SECOND_NS
 
-UNREAD_CONTROL_BYTES_MAX: Final = 1 << 20
+UNREAD_CONTROL_BYTES_MAX: Final = MIB
 SHARES_OF_FREE: Final = 8
 SHARE_BYTES_MIN: Final = 16 << 10
 ROOM_BYTES_MIN: Final = 4 << 10

@@ -6,12 +6,13 @@ from typing import Final
 
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.node.scheduling.cluster_clock import CLOCK_LIMITS_DEFAULT, ClockLimits
 from liftbridge_broker.node.scheduling.opening_queue import OPENINGS_PER_TURN
 from liftbridge_broker.replication.publishers import PUBLISHERS_MAX_DEFAULT, TTL_NS_DEFAULT
 from liftbridge_broker.wire.peer.keys import OPEN_KEYRING, Keyring
 
-UNANSWERED_BYTES_MAX_DEFAULT: Final = 64 * 1024 * 1024
+UNANSWERED_BYTES_MAX_DEFAULT: Final = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

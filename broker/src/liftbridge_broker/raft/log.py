@@ -15,12 +15,13 @@ from liftbridge_broker.model.metadata_log import (
     HardState,
     Snapshot,
 )
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.ports.stable_log import StableLog
 from liftbridge_broker.raft import configuration
 from liftbridge_broker.raft.membership import Membership
 from liftbridge_broker.raft.types import BadConfigurationError
 
-TAIL_BYTES_KEPT: Final = 4 * 1024 * 1024
+TAIL_BYTES_KEPT: Final = 4 * MIB
 """Size of the tail above which durable, uncommitted entries leave the memory."""
 
 

@@ -15,9 +15,10 @@ from liftbridge_broker.adapters.observe.observer import StructlogObserver
 from liftbridge_broker.adapters.observe.redaction import Redactor
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import InternalError, LiftbridgeError
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.server.process import Broker
 
-KEPT_BLOCK_BYTES: Final = 16 * 1024 * 1024
+KEPT_BLOCK_BYTES: Final = 16 * MIB
 """The process keeps freed memory up to twice this size."""
 
 EXIT_OK = 0

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.logformat.checksum import crc32c
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.ports.files import FileHandle, Files
 from liftbridge_broker.storage.log.state import LogState
 
@@ -48,7 +49,7 @@ _KIND_STRICT: Final = 3
 EPOCH_COUNT_MAX: Final = 65_536
 """Leader epochs kept for one partition; a log with more elections forgets the oldest epochs."""
 _BODY_BYTES_MAX: Final = _STATE.size + EPOCH_COUNT_MAX * _EPOCH.size
-REWRITE_BYTES_MIN: Final = 4 * 1024 * 1024
+REWRITE_BYTES_MIN: Final = 4 * MIB
 _REWRITE_FACTOR: Final = 4
 NEW_SUFFIX: Final = ".new"
 DAMAGED_SUFFIX: Final = ".damaged"

@@ -14,7 +14,7 @@ from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.units import MIB, MILLISECOND_NS
 from liftbridge_broker.ports.files import Files
 
-CHUNK_BYTES: Final = 1024 * 1024
+CHUNK_BYTES: Final = MIB
 CHECK_NS: Final = 250 * MILLISECOND_NS
 """Interval of free-space checks while records are appended."""
 RETRY_NS: Final = 1_000 * MILLISECOND_NS

@@ -13,13 +13,14 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from liftbridge_broker.logformat.checksum import crc32c
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.ports.files import Files
 
 _HEADER: Final = Struct(">4sII")
 _MAGIC: Final = b"LBSF"
 NEW_SUFFIX: Final = ".new"
 PREVIOUS_SUFFIX: Final = ".previous"
-SMALL_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+SMALL_FILE_BYTES_MAX: Final = 64 * MIB
 
 
 class SmallFile(NamedTuple):

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from liftbridge_broker.model.ids import PartitionId
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.nats import ProtocolHandler
 
 LINE_BYTES_MAX: Final = 4096
 INFO_BYTES_MAX: Final = 65536
-PAYLOAD_BYTES_MAX: Final = 64 * 1024 * 1024
+PAYLOAD_BYTES_MAX: Final = 64 * MIB
 HEAD_CACHE_COUNT_MAX: Final = 8192
 CACHED_HEAD_BYTES_MAX: Final = 512
 

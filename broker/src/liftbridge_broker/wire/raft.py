@@ -12,11 +12,12 @@ from google.protobuf.message import DecodeError
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, Peer, SnapshotMeta
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.raft import types as raft
 from liftbridge_broker.raft.types import Message
 from liftbridge_proto.internal.v1 import raft_pb2 as pb
 
-MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
+MESSAGE_BYTES_MAX: Final = 32 * MIB
 """Longest message: a full `Append` with one entry beyond its size, plus a margin."""
 
 NAME_LENGTH_MAX: Final = 256

@@ -11,10 +11,11 @@ from google.protobuf.message import DecodeError
 
 from liftbridge_broker.errors import InvalidRequestError
 from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, MetadataIndex, Offset, PartitionId
+from liftbridge_broker.model.units import MIB
 from liftbridge_proto.internal.v1 import restart_pb2
 
 CHECK_SIZE: Final = 8
-TOKEN_BYTES_MAX: Final = 1 << 20
+TOKEN_BYTES_MAX: Final = MIB
 
 
 class HeldReplica(NamedTuple):

@@ -3,7 +3,7 @@
 from typing import Final
 
 from liftbridge_operator.model.pipeline import Compaction, PipelineMode, PipelineType, Runtime
-from liftbridge_operator.model.units import SECOND_NS
+from liftbridge_operator.model.units import MIB, SECOND_NS
 from liftbridge_operator.model.values import duration_ns, size_bytes
 from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.subject import Pipeline
@@ -15,7 +15,6 @@ LOCAL_TASKS: Final = 2
 """Concurrent tasks in a pod without a CPU limit."""
 
 API_SERVER: Final = "https://kubernetes.default.svc"
-_MEBIBYTE: Final = 1 << 20
 _COMPACTIONS: Final = {Compaction.SMALL_FILES: "--small-files", Compaction.BY_KEY: "--by-key"}
 
 
@@ -94,7 +93,7 @@ def conf(pipeline: Pipeline, image: str) -> dict[str, str]:
     spec = pipeline.spec
     heap = size_bytes(spec.resources.limits.memory) * 2 // 5
     made = {
-        "spark.driver.memory": f"{max(heap // _MEBIBYTE, 512)}m",
+        "spark.driver.memory": f"{max(heap // MIB, 512)}m",
         "spark.master": master(pipeline),
         "spark.ui.enabled": "false",
     }
@@ -108,7 +107,7 @@ def _executor_conf(pipeline: Pipeline, image: str) -> dict[str, str]:
     executors = pipeline.spec.executors
     assert executors is not None
     # Rows go through the Python workers, so the JVM gets the smaller part.
-    whole = size_bytes(executors.memory) // _MEBIBYTE
+    whole = size_bytes(executors.memory) // MIB
     heap = max(whole * 2 // 5, 512)
     return {
         "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 - of the pod

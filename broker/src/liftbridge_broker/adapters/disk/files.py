@@ -19,17 +19,18 @@ from liftbridge_broker.adapters.disk.lock import DirectoryLock
 from liftbridge_broker.adapters.disk.worker import Done, Job, Outbox, Worker
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.histogram import Histogram
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.ports.files import FileEvent, FileHandle, Token
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _FILE_MODE: Final = 0o640
 _DIRECTORY_MODE: Final = 0o750
 _SCRATCH_BYTES: Final = 512 * 1024
-READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
+READ_AHEAD_BYTES: Final = 2 * MIB
 """Bytes that the kernel prefetches after a read that had to wait."""
 
 
-REWRITE_BYTES: Final = 1024 * 1024
+REWRITE_BYTES: Final = MIB
 """Bytes rewritten in one call."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import UnavailableError
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.wire.envelope import decode_ack
 from liftbridge_broker.wire.subjects import SubjectTable
@@ -80,7 +81,7 @@ class MemoryMessaging:
 
     on_published: Callable[[], None] | None = None
     is_connected: bool = True
-    payload_bytes_max: int = 1 << 20
+    payload_bytes_max: int = MIB
     backlog_bytes: int = 0
     backlog_bytes_max: int = 64 << 20
     sent: list[Sent] = field(default_factory=list)

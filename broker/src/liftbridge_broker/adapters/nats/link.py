@@ -22,6 +22,7 @@ from liftbridge_broker.adapters.nats.natspy import Handshake, HandshakeError, Se
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.adapters.nats.pacing import PLAIN_WEIGHT, Deliver, Pacer, TurnBudget
 from liftbridge_broker.errors import ConfigError, UnavailableError
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.wire.nats import info_fields, subscribe_line, unsubscribe_line
@@ -134,7 +135,7 @@ class Link:
         self._last_failure = ""
         self.counts = LinkCounts()
         self.is_up = False
-        self.payload_bytes_max = 1 << 20
+        self.payload_bytes_max = MIB
 
     @property
     def server(self) -> str:

@@ -15,10 +15,10 @@ from liftbridge_broker.api.grpc.sockets import is_reset, peer_text
 from liftbridge_broker.http2.connection import Connection
 from liftbridge_broker.http2.deadlines import NEVER
 from liftbridge_broker.http2.events import ConnectionEnded
-from liftbridge_broker.model.units import SECOND_NS
+from liftbridge_broker.model.units import MIB, SECOND_NS
 
 LINGER_SECONDS: Final = 1.0
-LINGER_BYTES_MAX: Final = 1 << 20
+LINGER_BYTES_MAX: Final = MIB
 TURN_BYTES: Final = 128 * 1024
 """Bytes from a client after which the other clients come first."""
 

@@ -11,6 +11,7 @@ from typing import Final
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.model.subjects import RESERVED_STREAMS
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import OtherListeners, Partition
 from liftbridge_broker.node.partition.runs import PublishRun
@@ -27,7 +28,7 @@ RUN_BYTES: Final = 1_000
 RECORD_BYTES: Final = 64
 """Memory overhead of a run, and of each record or header, besides its bytes."""
 
-WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
+WAITING_BYTES_MAX: Final = 32 * MIB
 """Bytes of runs waiting to be copied to neighbours. A subject may use as much as is left free, so
 one busy subject has half, two have a third each, and there is always room for another."""
 

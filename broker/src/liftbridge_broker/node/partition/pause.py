@@ -6,10 +6,11 @@ from typing import Final
 from liftbridge_broker.controller.commands import ResumeStream
 from liftbridge_broker.errors import LiftbridgeError, NotAppendedError
 from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.runs import PublishRun
 
-PARKED_BYTES_MAX: Final = 8 * 1024 * 1024
+PARKED_BYTES_MAX: Final = 8 * MIB
 """Limit of the waiting runs of one partition, in bytes."""
 
 

@@ -6,11 +6,12 @@ from typing import Final
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.logformat.batch import BatchHeader, walk
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PublisherId
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.replication.publisher_history import PublisherHistory
 from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 
-SCAN_BYTES: Final = 4 * 1024 * 1024
+SCAN_BYTES: Final = 4 * MIB
 
 
 class LogOfPublishers:

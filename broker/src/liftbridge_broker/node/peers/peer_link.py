@@ -10,6 +10,7 @@ from typing import Final
 
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.node.peers.peer_sessions import PeerSessions, Refusal, Standing
 from liftbridge_broker.ports.transport import EVERYONE, Channel, Transport
 from liftbridge_broker.wire.peer.bodies import Body
@@ -38,7 +39,7 @@ class NoPeers:
     """Transport of a sole broker, which has no peers."""
 
     is_connected = False
-    payload_bytes_max = 1024 * 1024
+    payload_bytes_max = MIB
 
     def send(self, broker: BrokerId, channel: Channel, payload: bytes) -> None:
         """Drop the payload."""

@@ -14,7 +14,7 @@ from enum import Enum, StrEnum
 from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import BrokerId, Instant
-from liftbridge_broker.model.units import MILLISECOND_NS
+from liftbridge_broker.model.units import MIB, MILLISECOND_NS
 from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.wire.peer.frame import (
@@ -44,7 +44,7 @@ GREET_NS: Final = 50 * MILLISECOND_NS
 """Shortest time between two challenges to one broker."""
 
 PARKED_MAX: Final = 32
-PARKED_BYTES_MAX: Final = 1024 * 1024
+PARKED_BYTES_MAX: Final = MIB
 PARKED_NS: Final = 250 * MILLISECOND_NS
 """Time for which a message waits for the answer to a challenge."""
 

@@ -25,13 +25,14 @@ from liftbridge_broker.groups.cursors import (
 )
 from liftbridge_broker.logformat.records import FRAME_PREFIX, FRAME_PREFIX_SIZE
 from liftbridge_broker.model.ids import Offset, PartitionId
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import NOT_LEADER_TEXT, Partition
 from liftbridge_broker.storage.log.reader import LogReader
 from liftbridge_broker.wire.cursors import decode_cursor
 from liftbridge_proto import api_pb2
 
-READ_BYTES: Final = 1024 * 1024
+READ_BYTES: Final = MIB
 
 STEP_BYTES: Final = 32 * 1024
 """Bytes of records read in a step; the last record may exceed it."""

@@ -38,12 +38,13 @@ from liftbridge_broker.logformat.frames import (
     iter_frames,
 )
 from liftbridge_broker.model.ids import Offset, PartitionId, PublisherId
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.ports.files import FileEvent, FileHandle, Files, Token
 from liftbridge_broker.storage.log.rewrite import write_index_file
 from liftbridge_broker.storage.log.scan import LogFile, scan_batches
 from liftbridge_broker.storage.log.segment import CLEANED_SUFFIX, index_name, log_name
 
-STEP_BYTES: Final = 1 << 20
+STEP_BYTES: Final = MIB
 """Bytes of log read in one step, unless one batch is larger."""
 KEY_COUNT_MAX: Final = 1_000_000
 """Maximum number of keys held in a pass, about 130 bytes each.
@@ -61,7 +62,7 @@ NOTHING: Final = Offset(0)
 """Lower bound: no offset is below it."""
 _SHORT_KEY_BYTES: Final = 24
 _DIGEST_BYTES: Final = 16
-_WRITE_BYTES: Final = 1 << 20
+_WRITE_BYTES: Final = MIB
 _RELATIVE_MAX: Final = (1 << 32) - 1
 
 

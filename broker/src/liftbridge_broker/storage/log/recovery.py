@@ -21,6 +21,7 @@ from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.logformat.batch import HEADER_SIZE, BatchHeader, read_header
 from liftbridge_broker.logformat.index_blocks import Summary
 from liftbridge_broker.model.ids import Offset, PartitionId
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.ports.files import Files
 from liftbridge_broker.storage.log.epochs import LeaderEpochCache
 from liftbridge_broker.storage.log.index import LoadedIndex, Resume, keep_below, load_index
@@ -53,7 +54,7 @@ from liftbridge_broker.storage.log.state import LogState
 from liftbridge_broker.storage.log.types import EMPTY_STATE, READ_BLOCK_BYTES, RecoveryReport
 
 CUT_COPIES_MAX: Final = 8
-_COPY_BLOCK_BYTES: Final = 1 << 20
+_COPY_BLOCK_BYTES: Final = MIB
 
 
 class Recovered(NamedTuple):

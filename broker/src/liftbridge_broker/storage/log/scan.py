@@ -16,13 +16,14 @@ from liftbridge_broker.logformat.batch import (
 )
 from liftbridge_broker.logformat.frames import frame_end
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.ports.files import FileHandle, Files
 from liftbridge_broker.storage.log.types import READ_BLOCK_BYTES
 
 NO_EPOCH: Final = LeaderEpoch(0)
 _ANYWHERE: Final = Offset(0)
 _PROLOGUE_BYTES: Final = PROLOGUE.to_bytes(4, "big")
-_SEARCH_BLOCK_BYTES: Final = 1 << 20
+_SEARCH_BLOCK_BYTES: Final = MIB
 _HEADER_BLOCK_BYTES: Final = 4096
 _LARGE_BATCH_BYTES: Final = 32 * 1024
 _SECTOR_BYTES: Final = 512

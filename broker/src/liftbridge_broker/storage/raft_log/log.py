@@ -26,6 +26,7 @@ from liftbridge_broker.model.metadata_log import (
     Snapshot,
     SnapshotMeta,
 )
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.ports.files import Files, Token
 from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.storage.raft_log.records import KIND_OF_ENTRY, RecordKind, encode_record
@@ -49,13 +50,13 @@ from liftbridge_broker.storage.raft_log.state import LogState, encode_configurat
 SNAPSHOTS_KEPT: Final = 2
 """Number of snapshots kept by default: with two, a damaged snapshot causes no loss."""
 
-RESERVE_BYTES: Final = 1024 * 1024
+RESERVE_BYTES: Final = MIB
 """Space reserved for essential commands on a full disk: about ten thousand deletions."""
 
 FULL_BYTES: Final = 64 * 1024
 """Free space below which ordinary commands are refused; a write of this size must still fit."""
 
-FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+FILE_BYTES_MAX: Final = 16 * MIB
 """Length at which a new log file is started."""
 
 CATCH_UP_ENTRIES: Final = 1_024

@@ -13,6 +13,7 @@ from typing import Final
 
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.model.metadata_log import Configuration, Snapshot, SnapshotMeta
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.ports.files import Files
 from liftbridge_broker.storage.raft_log.state import decode_configuration, encode_configuration
 from liftbridge_broker.storage.smallfile import (
@@ -27,7 +28,7 @@ _HEAD: Final = Struct(">4sHHQQ32sI")
 _MAGIC: Final = b"LBSN"
 _VERSION: Final = 2
 _FORMER: Final = Struct(">QQ")
-_CONFIGURATION_BYTES_MAX: Final = 1024 * 1024
+_CONFIGURATION_BYTES_MAX: Final = MIB
 
 STATE_BYTES_MAX: Final = SMALL_FILE_BYTES_MAX - _HEAD.size - _CONFIGURATION_BYTES_MAX
 """Maximum length of a state."""

@@ -48,14 +48,15 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.wire.peer.fields import name
 from liftbridge_broker.wire.peer.keys import Key
 
-MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
+MESSAGE_BYTES_MAX: Final = 64 * MIB
 """Maximum length of a message, chunked or not."""
 
-HEADER_BYTES_MAX: Final = 16 * 1024 * 1024
+HEADER_BYTES_MAX: Final = 16 * MIB
 """Maximum length of a header; a fetch of 100,000 partitions needs 5 MB."""
 
 FRAME_OVERHEAD_MAX: Final = 512

@@ -38,7 +38,7 @@ OWN_VARIABLES: Final = (
 )
 """Environment variables of the command, which the broker would read as settings."""
 
-_SAID: Final = "liftbridge-broker: "
+_ERROR_PREFIX: Final = "liftbridge-broker: "
 _HELD: Final = re.compile(r"is in use by process (\d+)")
 
 # Runs between fork and exec in a fresh interpreter: on Linux the child gets SIGTERM when its parent
@@ -341,7 +341,9 @@ class LocalBroker:
         with self.log_path.open(encoding="utf-8", errors="replace") as log:
             log.seek(self._log_start)
             lines = log.read().splitlines()
-        reasons = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
+        reasons = [
+            line.removeprefix(_ERROR_PREFIX) for line in lines if line.startswith(_ERROR_PREFIX)
+        ]
         return reasons[-1] if reasons else " | ".join(line.strip() for line in lines[-LOG_LINES:])
 
     async def __aenter__(self) -> Self:
