@@ -127,6 +127,15 @@ async def test_broker_says_whose_certificate_it_verified(mtls_broker, authority)
     assert timedelta(days=29) < caller.certificate.expires - datetime.now(UTC) < timedelta(days=31)
 
 
+async def test_certificate_that_outlives_64_bits_of_nanoseconds_is_reported(mtls_broker, authority):
+    mine = authority.issue("lasting", days=2_900_000)  # RFC 5280 4.1.2.5 allows for the year 9999
+    files = TlsFiles(ca=authority.cert, cert=mine.cert, key=mine.key, server_name="broker.example")
+    async with connect(mtls_broker.address, tls=files) as lb:
+        caller = await lb.who_am_i()
+    assert caller.certificate is not None
+    assert caller.certificate.expires.year > 9_900
+
+
 async def test_broker_says_that_it_saw_no_certificate(tls_broker, authority):
     async with connect(tls_broker.address, tls=TlsFiles(ca=authority.cert)) as lb:
         assert (await lb.who_am_i()).certificate is None

@@ -7,7 +7,6 @@ from typing import cast
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.grpc.call import Call, PeerCertificate
 from liftbridge_broker.api.streams import decode
-from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_proto.ext.v1 import data_pb2
 
 
@@ -34,10 +33,12 @@ def _describe(certificate: PeerCertificate, target: data_pb2.WhoAmIResponse.Cert
     for kind, value in _subject(certificate):
         if kind == "commonName":
             target.common_name = value
-    names = cast("tuple[tuple[str, str], ...]", certificate.get("subjectAltName", ()))
-    target.alternative_names.extend(f"{kind}:{name}" for kind, name in names)
+    names = cast("tuple[tuple[str, object], ...]", certificate.get("subjectAltName", ()))
+    # The name of a directory has parts of its own, and no usual form in one line.
+    texts = (f"{kind}:{name}" for kind, name in names if isinstance(name, str))
+    target.alternative_names.extend(texts)
     end = cast("str", certificate["notAfter"])
-    target.not_after = ssl.cert_time_to_seconds(end) * SECOND_NS
+    target.not_after_seconds = ssl.cert_time_to_seconds(end)
 
 
 def _subject(certificate: PeerCertificate) -> Iterator[tuple[str, str]]:

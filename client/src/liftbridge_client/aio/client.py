@@ -15,13 +15,13 @@ from liftbridge_client.core.codec import ack_of, policy_of
 from liftbridge_client.core.message_parts import check_message
 from liftbridge_client.core.refusals import ack_error
 from liftbridge_client.model import (
+    EPOCH,
     Ack,
     AckPolicy,
     Caller,
     ClientCertificate,
     Metadata,
     TlsFiles,
-    from_ns,
 )
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
@@ -125,7 +125,7 @@ class Client:
             certificate = ClientCertificate(
                 response.certificate.common_name,
                 tuple(response.certificate.alternative_names),
-                from_ns(response.certificate.not_after),
+                EPOCH + timedelta(seconds=response.certificate.not_after_seconds),
             )
         return Caller(response.broker, response.address, response.listener, certificate)
 

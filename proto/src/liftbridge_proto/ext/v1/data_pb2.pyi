@@ -408,14 +408,14 @@ class WhoAmIRequest(_message.Message):
 class WhoAmIResponse(_message.Message):
     __slots__ = ("broker", "address", "listener", "certificate")
     class Certificate(_message.Message):
-        __slots__ = ("common_name", "alternative_names", "not_after")
+        __slots__ = ("common_name", "alternative_names", "not_after_seconds")
         COMMON_NAME_FIELD_NUMBER: _ClassVar[int]
         ALTERNATIVE_NAMES_FIELD_NUMBER: _ClassVar[int]
-        NOT_AFTER_FIELD_NUMBER: _ClassVar[int]
+        NOT_AFTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
         common_name: str
         alternative_names: _containers.RepeatedScalarFieldContainer[str]
-        not_after: int
-        def __init__(self, common_name: _Optional[str] = ..., alternative_names: _Optional[_Iterable[str]] = ..., not_after: _Optional[int] = ...) -> None: ...
+        not_after_seconds: int
+        def __init__(self, common_name: _Optional[str] = ..., alternative_names: _Optional[_Iterable[str]] = ..., not_after_seconds: _Optional[int] = ...) -> None: ...
     BROKER_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LISTENER_FIELD_NUMBER: _ClassVar[int]
