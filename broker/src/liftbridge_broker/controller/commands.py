@@ -15,7 +15,7 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOv
 PARTITIONS_MAX_DEFAULT: Final = 10_000
 STREAMS_MAX_DEFAULT: Final = 100_000
 
-FEATURE_LEVEL: Final = 3
+FEATURE_LEVEL: Final = 4
 """Latest feature level that this version knows; 0 is that of versions without clusters."""
 
 ROOM_LEVEL: Final = 2
