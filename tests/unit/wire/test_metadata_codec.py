@@ -18,9 +18,11 @@ from liftbridge_broker.controller.commands import (
     Command,
     CordonBroker,
     CreateStream,
+    CreateToken,
     DeclareUnclean,
     DeleteStream,
     ElectPreferred,
+    ExpireToken,
     FenceBroker,
     InitPublisher,
     IsrMember,
@@ -34,6 +36,7 @@ from liftbridge_broker.controller.commands import (
     ReplicaAnswer,
     Resign,
     ResumeStream,
+    RevokeToken,
     SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
@@ -43,6 +46,7 @@ from liftbridge_broker.controller.commands import (
 )
 from liftbridge_broker.controller.replay import apply
 from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.controller.tokens import VERIFIER_PREFIX
 from liftbridge_broker.errors import CorruptionError, LiftbridgeError
 from liftbridge_broker.model.ids import (
     BrokerId,
@@ -239,6 +243,20 @@ GOLDEN: list[tuple[Command, str]] = [
     (SetCatchUpRate(bytes_per_second=2**20), "ca010408808040"),
     (AdvertiseListeners(broker=A, broker_epoch=3), "d201050a01611003"),
     (
+        CreateToken(
+            token_id="t",
+            principal="p",
+            groups=("g", "h"),
+            verifier="v",
+            created=1,
+            expires=2,
+            created_by="o",
+        ),
+        "c202160a01741201701a01671a0168220176280130023a016f",
+    ),
+    (ExpireToken(token_id="t", expires=7), "ca02050a01741007"),
+    (RevokeToken(token_id="t"), "d202030a0174"),
+    (
         AdvertiseListeners(broker=A, broker_epoch=3, listeners=(OUTSIDE,)),
         "d201110a016110031a0a0a036f75741201681809",
     ),
@@ -297,12 +315,18 @@ def test_numbers_beyond_their_field_are_a_mistake_of_the_caller() -> None:
         encode_command(CreateStream(name=FOO, subject="s", partitions=2**31))
 
 
+TOKEN = CreateToken(
+    token_id="", principal="p", groups=("g", "h"), created=1, expires=2, created_by="o",
+    verifier=VERIFIER_PREFIX + "s" * 22 + "$" + "h" * 43,
+)  # fmt: skip
+
+
 def sample_state() -> ClusterState:
     """Three brokers, a stream with pools and a reassignment, one being recovered, one deleted."""
     foo = [partition_id(StreamId(9), PartitionNumber(number)) for number in range(3)]
     bar = partition_id(StreamId(10), PartitionNumber(0))
     a, b, c = BrokerId("a"), BrokerId("b"), BrokerId("c")
-    new = replace(REGISTER, previous_broker_epoch=0, zone="z", version="1", feature_level=2)
+    new = replace(REGISTER, previous_broker_epoch=0, zone="z", version="1", feature_level=4)
     state = ClusterState()
     commands: list[Command] = [
         Bootstrap(cluster_id="cluster", feature_level=0),
@@ -312,7 +336,7 @@ def sample_state() -> ClusterState:
         UnfenceBroker(broker=a, broker_epoch=2, applied_index=2),
         UnfenceBroker(broker=b, broker_epoch=3, applied_index=4),
         UnfenceBroker(broker=c, broker_epoch=4, applied_index=4),
-        SetFeatureLevel(feature_level=1),
+        SetFeatureLevel(feature_level=4),
         CreateStream(
             name=FOO, subject="s.*", group="g", partitions=3, replication_factor=2,
             overrides=replace(OVERRIDES, min_isr=2, retention_cursor=""), creation_timestamp=7,
@@ -336,6 +360,8 @@ def sample_state() -> ClusterState:
         MarkStream(name=FOO, stream_id=9, owner="ns/foo"),
         SetCatchUpRate(bytes_per_second=2**20),
         AdvertiseListeners(broker=a, broker_epoch=22, listeners=(OUTSIDE,)),
+        replace(TOKEN, token_id="0" * 12, expires=0),
+        replace(TOKEN, token_id="1" * 12, groups=()),
     ]  # fmt: skip
     for index, command in enumerate(commands, start=1):
         answer = apply(state, MetadataIndex(index), command).answer

@@ -486,6 +486,44 @@ class MarkStream:
     owner: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateToken:
+    """Create an API token.
+
+    Attributes:
+        token_id: Public part of the token, chosen at random.
+        principal: Whom its bearer acts for.
+        groups: Groups of the principal.
+        verifier: Argon2id hash of the secret part, in the PHC form.
+        created: Wall clock of the broker that took the request, nanoseconds since 1970.
+        expires: End of the token, nanoseconds since 1970; 0 for none.
+        created_by: Principal that asked for it, for people; empty if unknown.
+    """
+
+    token_id: str
+    principal: str
+    groups: tuple[str, ...] = ()
+    verifier: str = field(default="", repr=False)
+    created: int = 0
+    expires: int = 0
+    created_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireToken:
+    """Bring the end of an API token forward, to nanoseconds since 1970."""
+
+    token_id: str
+    expires: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeToken:
+    """Remove an API token."""
+
+    token_id: str
+
+
 ClusterCommand = Bootstrap | SetFeatureLevel | SetCatchUpRate
 BrokerCommand = (
     RegisterBroker
@@ -516,5 +554,6 @@ StreamCommand = (
     | InitPublisher
     | MarkStream
 )
-Command = ClusterCommand | BrokerCommand | PartitionCommand | StreamCommand
+TokenCommand = CreateToken | ExpireToken | RevokeToken
+Command = ClusterCommand | BrokerCommand | PartitionCommand | StreamCommand | TokenCommand
 """Every command of this version; an unknown command in the log stops the node."""

@@ -9,7 +9,7 @@ level (C21).
 
 from typing import assert_never
 
-from liftbridge_broker.controller import brokers, partitions, reassignment, streams
+from liftbridge_broker.controller import brokers, partitions, reassignment, streams, tokens
 from liftbridge_broker.controller.commands import (
     AdvertiseListeners,
     AlterPartition,
@@ -22,9 +22,11 @@ from liftbridge_broker.controller.commands import (
     Command,
     CordonBroker,
     CreateStream,
+    CreateToken,
     DeclareUnclean,
     DeleteStream,
     ElectPreferred,
+    ExpireToken,
     FenceBroker,
     InitPublisher,
     MarkStream,
@@ -35,12 +37,14 @@ from liftbridge_broker.controller.commands import (
     RemoveBroker,
     Resign,
     ResumeStream,
+    RevokeToken,
     SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
     ShutDownBroker,
     StartReassignment,
     StreamCommand,
+    TokenCommand,
     UnfenceBroker,
 )
 from liftbridge_broker.controller.records import Decision
@@ -67,6 +71,8 @@ def decide(state: ClusterState, index: MetadataIndex, command: Command) -> Decis
             return _decide_broker(state, index, command)
         if isinstance(command, PartitionCommand):
             return _decide_partition(state, index, command)
+        if isinstance(command, TokenCommand):
+            return _decide_token(state, command)
         return _decide_stream(state, index, command)
     except LiftbridgeError as refusal:
         # The traceback refers to frames that hold the decision: a cycle for the collector.
@@ -150,6 +156,19 @@ def _decide_stream(state: ClusterState, index: MetadataIndex, command: StreamCom
             decision = streams.init_publisher(state, index, command)
         case MarkStream():
             decision = streams.mark_stream(state, command)
+        case _:
+            assert_never(command)
+    return decision
+
+
+def _decide_token(state: ClusterState, command: TokenCommand) -> Decision:
+    match command:
+        case CreateToken():
+            decision = tokens.create_token(state, command)
+        case ExpireToken():
+            decision = tokens.expire_token(state, command)
+        case RevokeToken():
+            decision = tokens.revoke_token(state, command)
         case _:
             assert_never(command)
     return decision

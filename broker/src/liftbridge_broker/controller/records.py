@@ -7,7 +7,7 @@ the node match on the same records.
 from enum import StrEnum
 from typing import NamedTuple
 
-from liftbridge_broker.controller.state import BrokerState, PublisherState, StreamPolicy
+from liftbridge_broker.controller.state import BrokerState, PublisherState, StreamPolicy, TokenState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import (
     BrokerId,
@@ -186,6 +186,18 @@ class PublisherForgotten(NamedTuple):
     publisher_id: PublisherId
 
 
+class TokenChanged(NamedTuple):
+    """An API token exists from now on, or has another end."""
+
+    token: TokenState
+
+
+class TokensForgotten(NamedTuple):
+    """API tokens were revoked, or ended long ago."""
+
+    token_ids: tuple[str, ...]
+
+
 Record = (
     Bootstrapped
     | FeatureLevelSet
@@ -201,6 +213,8 @@ Record = (
     | ReadonlySet
     | PublisherInitialised
     | PublisherForgotten
+    | TokenChanged
+    | TokensForgotten
 )
 
 

@@ -23,6 +23,8 @@ from liftbridge_broker.controller.records import (
     StreamCreated,
     StreamDeleted,
     StreamMarked,
+    TokenChanged,
+    TokensForgotten,
 )
 from liftbridge_broker.controller.state import DELETED_MAX, ClusterState, StreamState
 from liftbridge_broker.model.ids import MetadataIndex, number_of, stream_of
@@ -82,6 +84,11 @@ def replay(state: ClusterState, record: Record) -> None:
             _replay_flags(state.streams[record.stream_id], record)
         case PublisherInitialised() | PublisherForgotten():
             _replay_publisher(state, record)
+        case TokenChanged(token):
+            state.tokens[token.token_id] = token
+        case TokensForgotten(token_ids):
+            for token_id in token_ids:
+                del state.tokens[token_id]
         case _:
             assert_never(record)
 

@@ -227,6 +227,28 @@ def is_commit_mode(stream: StreamState, partition: PartitionState) -> bool:
     return policy is FsyncPolicy.COMMIT
 
 
+class TokenState(NamedTuple):
+    """An API token.
+
+    Attributes:
+        token_id: Public part of the token.
+        principal: Whom its bearer acts for.
+        groups: Groups of the principal.
+        verifier: Argon2id hash of its secret part, in the PHC form.
+        created: When it was created, nanoseconds since 1970.
+        expires: When it ends, nanoseconds since 1970; 0 for never.
+        created_by: Principal that asked for it; empty if unknown.
+    """
+
+    token_id: str
+    principal: str
+    groups: tuple[str, ...]
+    verifier: str
+    created: int
+    expires: int
+    created_by: str
+
+
 @dataclass(slots=True, kw_only=True)
 class ClusterState:
     """Everything the metadata log holds.
@@ -242,6 +264,7 @@ class ClusterState:
             proof a broker needs before it removes their files.
         catch_up_rate: Bytes a second that a leader spends on replicas a reassignment adds; 0 is
             without limit.
+        tokens: API tokens by id, in order of creation.
         chain: Hash over all records so far, 64 bits; equal on all nodes of one version after the
             same command.
         publisher_epochs: Epochs of all idempotent publishers by id; follows from `streams`.
@@ -257,6 +280,7 @@ class ClusterState:
     feature_level: int = 0
     deleted: dict[StreamId, MetadataIndex] = field(default_factory=dict)
     catch_up_rate: int = 0
+    tokens: dict[str, TokenState] = field(default_factory=dict)
     chain: int = 0
     publisher_epochs: dict[PublisherId, int] = field(default_factory=dict)
     partition_count: int = 0

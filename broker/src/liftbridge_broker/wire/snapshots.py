@@ -19,7 +19,9 @@ from liftbridge_broker.controller.state import (
     Restart,
     StreamPolicy,
     StreamState,
+    TokenState,
 )
+from liftbridge_broker.controller.tokens import TOKENS_MAX
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.model.ids import (
     PARTITION_NUMBER_BITS,
@@ -50,7 +52,7 @@ from liftbridge_proto.internal.v1 import metadata_pb2 as pb
 STREAM_ID_END = 1 << (64 - PARTITION_NUMBER_BITS)
 
 STEP_ENTRIES: Final = 8
-"""Brokers, streams, partitions, publishers and deleted streams per step: about 200 us to read."""
+"""Entries of all lists per step: about 200 us to read."""
 
 
 class _Pace:
@@ -93,6 +95,10 @@ def encode_state_in_steps(state: ClusterState) -> Generator[None, None, bytes]:
         if pace.is_due():
             yield
         message.deleted.add(stream_id=stream_id, deleted_index=index)
+    for token in state.tokens.values():
+        if pace.is_due():
+            yield
+        message.tokens.add(**token._asdict())
     assert message.applied_index == state.applied_index  # it did not change
     return message.SerializeToString(deterministic=True)
 
@@ -227,6 +233,7 @@ def decode_state_in_steps(data: bytes) -> Generator[None, None, ClusterState]:
         publishers.update(ids)
         state.add_stream(stream)
     yield from _restore_deleted(state, message, pace)
+    yield from _restore_tokens(state, message, pace)
     return state
 
 
@@ -246,6 +253,23 @@ def _restore_deleted(state: ClusterState, message: pb.Snapshot, pace: _Pace) -> 
         )
         last_index = found.deleted_index
         state.deleted[stream_id] = MetadataIndex(found.deleted_index)
+
+
+def _restore_tokens(state: ClusterState, message: pb.Snapshot, pace: _Pace) -> Iterator[None]:
+    _require(len(message.tokens) <= TOKENS_MAX, f"{len(message.tokens)} tokens")
+    for found in message.tokens:
+        if pace.is_due():
+            yield
+        _require(found.token_id not in state.tokens, f"token {found.token_id} twice")
+        state.tokens[found.token_id] = TokenState(
+            token_id=found.token_id,
+            principal=found.principal,
+            groups=tuple(found.groups),
+            verifier=found.verifier,
+            created=found.created,
+            expires=found.expires,
+            created_by=found.created_by,
+        )
 
 
 def _require(holds: bool, fault: str) -> None:

@@ -17,9 +17,11 @@ from liftbridge_broker.controller.commands import (
     Command,
     CordonBroker,
     CreateStream,
+    CreateToken,
     DeclareUnclean,
     DeleteStream,
     ElectPreferred,
+    ExpireToken,
     FenceBroker,
     InitPublisher,
     IsrMember,
@@ -33,6 +35,7 @@ from liftbridge_broker.controller.commands import (
     ReplicaAnswer,
     Resign,
     ResumeStream,
+    RevokeToken,
     SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
@@ -41,6 +44,7 @@ from liftbridge_broker.controller.commands import (
     UnfenceBroker,
 )
 from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.controller.tokens import VERIFIER_PREFIX
 from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.partitions import PartitionState
@@ -133,7 +137,7 @@ class CommandMaker:
             clean_partitions=tuple(self._partition_id() for _ in range(self._random.randrange(3))),
             quarantined_partitions=(self._partition_id(),) if self._flag(6) else (),
             zone=self._random.choice(("", "x", "y")),
-            feature_level=self._random.choice((0, 1, 2, 2, 2, 2, 2, 3)),
+            feature_level=self._random.choice((0, 1, 2, 2, 4, 4, 4, 4)),
             replicas_max=self._random.choice((0, 0, 1, 3, 8)),
         )
 
@@ -174,7 +178,7 @@ class CommandMaker:
 
     def level(self) -> SetFeatureLevel:
         """Other rules are asked for."""
-        return SetFeatureLevel(feature_level=self._random.randrange(3))
+        return SetFeatureLevel(feature_level=self._random.choice((0, 1, 2, 4, 4)))
 
     def catch_up_rate(self) -> SetCatchUpRate:
         """An operator slows reassignments down."""
@@ -342,6 +346,29 @@ class CommandMaker:
             owner=self._random.choice(("", "x", "y")),
         )
 
+    # Tokens.
+
+    def _token(self) -> str:
+        return self._random.choice("abc") * 12
+
+    def create_token(self) -> CreateToken:
+        """An operator gives a token to a program."""
+        return CreateToken(
+            token_id=self._token(),
+            principal=self._random.choice(("billing", "")),
+            verifier=VERIFIER_PREFIX + "s" * 22 + "$" + "h" * 43,
+            created=self._number(1),
+            expires=self._random.choice((0, 1, 2, 3)),
+        )
+
+    def expire_token(self) -> ExpireToken:
+        """Its successor is in use."""
+        return ExpireToken(token_id=self._token(), expires=self._number(2))
+
+    def revoke_token(self) -> RevokeToken:
+        """It leaked."""
+        return RevokeToken(token_id=self._token())
+
 
 KINDS: Final[Mapping[str, Callable[[CommandMaker], Command]]] = {
     "register": CommandMaker.register,
@@ -368,6 +395,9 @@ KINDS: Final[Mapping[str, Callable[[CommandMaker], Command]]] = {
     "publisher": CommandMaker.publisher,
     "mark": CommandMaker.mark,
     "catch_up_rate": CommandMaker.catch_up_rate,
+    "create_token": CommandMaker.create_token,
+    "expire_token": CommandMaker.expire_token,
+    "revoke_token": CommandMaker.revoke_token,
 }
 WEIGHTS: Final[Mapping[str, int]] = {
     "register": 10, "unfence": 20, "fence": 5, "alter_partition": 40, "create": 10, "reassign": 4,

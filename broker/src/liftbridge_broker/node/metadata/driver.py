@@ -23,9 +23,11 @@ from liftbridge_broker.controller.commands import (
     Command,
     CordonBroker,
     CreateStream,
+    CreateToken,
     DeclareUnclean,
     DeleteStream,
     ElectPreferred,
+    ExpireToken,
     FenceBroker,
     InitPublisher,
     MarkStream,
@@ -35,6 +37,7 @@ from liftbridge_broker.controller.commands import (
     RemoveBroker,
     Resign,
     ResumeStream,
+    RevokeToken,
     SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
@@ -111,6 +114,9 @@ FAILURES: Final[dict[type[Command], str]] = {
     SetReadonly: "Failed to set stream readonly flag",
     InitPublisher: "Failed to initialise publisher",
     MarkStream: "Failed to mark stream",
+    CreateToken: "Failed to create token",
+    ExpireToken: "Failed to expire token",
+    RevokeToken: "Failed to revoke token",
 }
 """Error text of the original for a client when the log fails a command; the cause follows it."""
 

@@ -28,6 +28,14 @@ class BatchFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     BATCH_FORMAT_RAW: _ClassVar[BatchFormat]
     BATCH_FORMAT_ARROW: _ClassVar[BatchFormat]
+
+class Proof(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PROOF_UNSPECIFIED: _ClassVar[Proof]
+    PROOF_ANONYMOUS: _ClassVar[Proof]
+    PROOF_CERTIFICATE: _ClassVar[Proof]
+    PROOF_JWT: _ClassVar[Proof]
+    PROOF_TOKEN: _ClassVar[Proof]
 FSYNC_POLICY_UNSPECIFIED: FsyncPolicy
 FSYNC_POLICY_NEVER: FsyncPolicy
 FSYNC_POLICY_INTERVAL: FsyncPolicy
@@ -39,6 +47,11 @@ UNCLEAN_MODE_BALANCED: UncleanMode
 UNCLEAN_MODE_PROACTIVE: UncleanMode
 BATCH_FORMAT_RAW: BatchFormat
 BATCH_FORMAT_ARROW: BatchFormat
+PROOF_UNSPECIFIED: Proof
+PROOF_ANONYMOUS: Proof
+PROOF_CERTIFICATE: Proof
+PROOF_JWT: Proof
+PROOF_TOKEN: Proof
 
 class StreamOptions(_message.Message):
     __slots__ = ("fsync_policy", "tombstone_retention_ms", "unclean_mode", "retention_cursor", "retention_cursor_max_bytes", "ack_reply")
@@ -406,7 +419,7 @@ class WhoAmIRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WhoAmIResponse(_message.Message):
-    __slots__ = ("broker", "address", "listener", "certificate")
+    __slots__ = ("broker", "address", "listener", "certificate", "principal", "groups", "proof", "expires_seconds")
     class Certificate(_message.Message):
         __slots__ = ("common_name", "alternative_names", "not_after_seconds")
         COMMON_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -420,8 +433,16 @@ class WhoAmIResponse(_message.Message):
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LISTENER_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_SECONDS_FIELD_NUMBER: _ClassVar[int]
     broker: str
     address: str
     listener: str
     certificate: WhoAmIResponse.Certificate
-    def __init__(self, broker: _Optional[str] = ..., address: _Optional[str] = ..., listener: _Optional[str] = ..., certificate: _Optional[_Union[WhoAmIResponse.Certificate, _Mapping]] = ...) -> None: ...
+    principal: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    proof: Proof
+    expires_seconds: int
+    def __init__(self, broker: _Optional[str] = ..., address: _Optional[str] = ..., listener: _Optional[str] = ..., certificate: _Optional[_Union[WhoAmIResponse.Certificate, _Mapping]] = ..., principal: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., proof: _Optional[_Union[Proof, str]] = ..., expires_seconds: _Optional[int] = ...) -> None: ...

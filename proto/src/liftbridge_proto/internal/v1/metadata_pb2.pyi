@@ -220,6 +220,38 @@ class SetCatchUpRate(_message.Message):
     bytes_per_second: int
     def __init__(self, bytes_per_second: _Optional[int] = ...) -> None: ...
 
+class CreateToken(_message.Message):
+    __slots__ = ("token_id", "principal", "groups", "verifier", "created", "expires", "created_by")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    VERIFIER_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    token_id: str
+    principal: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    verifier: str
+    created: int
+    expires: int
+    created_by: str
+    def __init__(self, token_id: _Optional[str] = ..., principal: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., verifier: _Optional[str] = ..., created: _Optional[int] = ..., expires: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
+
+class ExpireToken(_message.Message):
+    __slots__ = ("token_id", "expires")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    token_id: str
+    expires: int
+    def __init__(self, token_id: _Optional[str] = ..., expires: _Optional[int] = ...) -> None: ...
+
+class RevokeToken(_message.Message):
+    __slots__ = ("token_id",)
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    token_id: str
+    def __init__(self, token_id: _Optional[str] = ...) -> None: ...
+
 class BrokerLoad(_message.Message):
     __slots__ = ("broker", "load")
     BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -445,7 +477,7 @@ class AdvertiseListeners(_message.Message):
     def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., listeners: _Optional[_Iterable[_Union[ListenerAddress, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign", "mark_stream", "set_catch_up_rate", "advertise_listeners")
+    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign", "mark_stream", "set_catch_up_rate", "advertise_listeners", "create_token", "expire_token", "revoke_token")
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     CREATE_STREAM_FIELD_NUMBER: _ClassVar[int]
     DELETE_STREAM_FIELD_NUMBER: _ClassVar[int]
@@ -472,6 +504,9 @@ class Command(_message.Message):
     MARK_STREAM_FIELD_NUMBER: _ClassVar[int]
     SET_CATCH_UP_RATE_FIELD_NUMBER: _ClassVar[int]
     ADVERTISE_LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    REVOKE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     register_broker: RegisterBroker
     create_stream: CreateStream
     delete_stream: DeleteStream
@@ -498,7 +533,10 @@ class Command(_message.Message):
     mark_stream: MarkStream
     set_catch_up_rate: SetCatchUpRate
     advertise_listeners: AdvertiseListeners
-    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ..., mark_stream: _Optional[_Union[MarkStream, _Mapping]] = ..., set_catch_up_rate: _Optional[_Union[SetCatchUpRate, _Mapping]] = ..., advertise_listeners: _Optional[_Union[AdvertiseListeners, _Mapping]] = ...) -> None: ...
+    create_token: CreateToken
+    expire_token: ExpireToken
+    revoke_token: RevokeToken
+    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ..., mark_stream: _Optional[_Union[MarkStream, _Mapping]] = ..., set_catch_up_rate: _Optional[_Union[SetCatchUpRate, _Mapping]] = ..., advertise_listeners: _Optional[_Union[AdvertiseListeners, _Mapping]] = ..., create_token: _Optional[_Union[CreateToken, _Mapping]] = ..., expire_token: _Optional[_Union[ExpireToken, _Mapping]] = ..., revoke_token: _Optional[_Union[RevokeToken, _Mapping]] = ...) -> None: ...
 
 class Restart(_message.Message):
     __slots__ = ("incarnation_id", "started", "is_clean", "version")
@@ -642,8 +680,26 @@ class DeletedStream(_message.Message):
     deleted_index: int
     def __init__(self, stream_id: _Optional[int] = ..., deleted_index: _Optional[int] = ...) -> None: ...
 
+class Token(_message.Message):
+    __slots__ = ("token_id", "principal", "groups", "verifier", "created", "expires", "created_by")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    VERIFIER_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    token_id: str
+    principal: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    verifier: str
+    created: int
+    expires: int
+    created_by: str
+    def __init__(self, token_id: _Optional[str] = ..., principal: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., verifier: _Optional[str] = ..., created: _Optional[int] = ..., expires: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
+
 class Snapshot(_message.Message):
-    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain", "catch_up_rate")
+    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain", "catch_up_rate", "tokens")
     APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
@@ -652,6 +708,7 @@ class Snapshot(_message.Message):
     DELETED_FIELD_NUMBER: _ClassVar[int]
     CHAIN_FIELD_NUMBER: _ClassVar[int]
     CATCH_UP_RATE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
     applied_index: int
     brokers: _containers.RepeatedCompositeFieldContainer[Broker]
     streams: _containers.RepeatedCompositeFieldContainer[Stream]
@@ -660,7 +717,8 @@ class Snapshot(_message.Message):
     deleted: _containers.RepeatedCompositeFieldContainer[DeletedStream]
     chain: int
     catch_up_rate: int
-    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ...) -> None: ...
+    tokens: _containers.RepeatedCompositeFieldContainer[Token]
+    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ...) -> None: ...
 
 class Cursor(_message.Message):
     __slots__ = ("stream", "partition", "cursor_id", "offset", "stream_id", "unclean_epoch")
