@@ -212,6 +212,13 @@ class UnavailableError(LiftbridgeError):
     retriable = True
 
 
+class UnauthenticatedError(LiftbridgeError):
+    """The call has no identity that this listener accepts, or its proof is wrong or has ended."""
+
+    code = "UNAUTHENTICATED"
+    status = GrpcStatus.UNAUTHENTICATED
+
+
 class OffsetNotAvailableError(UnavailableError):
     """A new leader does not know yet how much of its log is committed; retry soon."""
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
+from liftbridge_broker.access.api_tokens import ApiToken
 from liftbridge_broker.api.context import refuse
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.controller.commands import Command
@@ -88,6 +89,10 @@ def _no_server() -> NatsFacts:
     return NatsFacts("", ())
 
 
+def _make_none(_done: Callable[[ApiToken, str], None]) -> None:
+    raise UnavailableError("this broker cannot make API tokens")
+
+
 def _is_up() -> bool:
     return True
 
@@ -111,6 +116,8 @@ class ProcessFacts:
         are_peers_connected: Whether the links to other brokers are up.
         nats: State of the NATS servers.
         peer_keys: Ids of the keys with which brokers authenticate one another; `open` for none.
+        make_token: Makes an API token and passes it on with its hash; raises `UnavailableError` if
+            many are being made or verified.
     """
 
     version: str
@@ -126,6 +133,7 @@ class ProcessFacts:
     are_peers_connected: Callable[[], bool] = _is_up
     nats: Callable[[], NatsFacts] = _no_server
     peer_keys: Callable[[], Sequence[str]] = _nothing
+    make_token: Callable[[Callable[[ApiToken, str], None]], None] = _make_none
 
 
 @dataclass(slots=True, eq=False)

@@ -2,16 +2,24 @@
 
 import ssl
 from collections.abc import Iterator
-from typing import cast
+from typing import Final, cast
 
+from liftbridge_broker.access.identities import Proof
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.grpc.call import Call, PeerCertificate
 from liftbridge_broker.api.streams import decode
 from liftbridge_proto.ext.v1 import data_pb2
 
+_PROOFS: Final = {
+    Proof.ANONYMOUS: data_pb2.PROOF_ANONYMOUS,
+    Proof.CERTIFICATE: data_pb2.PROOF_CERTIFICATE,
+    Proof.JWT: data_pb2.PROOF_JWT,
+    Proof.TOKEN: data_pb2.PROOF_TOKEN,
+}
+
 
 class CallerService:
-    """Reports the address and the verified certificate of a caller."""
+    """Reports the address, the verified certificate and the identity of a caller."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -23,6 +31,11 @@ class CallerService:
         response = data_pb2.WhoAmIResponse(
             broker=self._context.node.context.broker, address=call.peer, listener=call.listener
         )
+        identity = call.identity
+        response.principal = identity.principal.name
+        response.groups.extend(identity.principal.groups)
+        response.proof = _PROOFS[identity.proof]
+        response.expires_seconds = identity.expires
         certificate = call.peer_certificate
         if certificate is not None:
             _describe(certificate, response.certificate)

@@ -5,6 +5,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from liftbridge_broker.config.build_cluster import check_clustering, clustering_options
+from liftbridge_broker.config.build_identity import identity_options
 from liftbridge_broker.config.given import Given, Values
 from liftbridge_broker.config.listeners import WILDCARDS, listener_options
 from liftbridge_broker.config.options import (
@@ -53,9 +54,10 @@ def build_options(given: Mapping[str, Given], notices: Sequence[str]) -> BrokerO
     check_clustering(values)
     _check_tls(values)
     _check_nats(values)
+    listeners = listener_options(values)
     return BrokerOptions(
         listen=_listen(values),
-        listeners=listener_options(values),
+        listeners=listeners,
         advertised_file=values.text("listeners.advertised.file"),
         data=DataOptions(
             directory=values.text("data.dir"),
@@ -70,6 +72,7 @@ def build_options(given: Mapping[str, Given], notices: Sequence[str]) -> BrokerO
             shows_nats=values.flag("logging.nats"),
         ),
         tls=_tls(values),
+        identity=identity_options(values, listeners),
         nats=_nats(values),
         streams=_streams(values),
         fsync=FsyncOptions(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from liftbridge_broker.access.options import IdentityOptions
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.units import HOUR_NS, MIB, MILLISECOND_NS, MINUTE_NS, SECOND_NS
 
@@ -414,6 +415,7 @@ class BrokerOptions:
     data: DataOptions = DataOptions()
     logging: LoggingOptions = LoggingOptions()
     tls: TlsOptions = TlsOptions()
+    identity: IdentityOptions = field(default_factory=IdentityOptions)
     nats: NatsOptions = NatsOptions()
     streams: StreamOptions = field(default_factory=StreamOptions)
     fsync: FsyncOptions = FsyncOptions()

@@ -60,6 +60,7 @@ def reloaded(old: BrokerOptions, new: BrokerOptions) -> BrokerOptions:
             free_bytes_min=new.data.free_bytes_min,
         ),
         listeners=tuple(_readvertised(listener, new) for listener in old.listeners),
+        identity=new.identity,
         logging=replace(old.logging, level=new.logging.level),
         streams=new.streams,
         fsync=new.fsync,

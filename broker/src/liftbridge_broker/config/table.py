@@ -7,13 +7,19 @@ flags of the command and the names of environment variables are generated from t
 
 from typing import Final
 
-from liftbridge_broker.config import cluster_settings, process_settings, stream_settings
+from liftbridge_broker.config import (
+    cluster_settings,
+    identity_settings,
+    process_settings,
+    stream_settings,
+)
 from liftbridge_broker.config.settings import Setting
 
 SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
     "Server": process_settings.SERVER,
     "gRPC": process_settings.GRPC,
     "TLS and authorization": process_settings.TLS,
+    "Identities of clients": identity_settings.IDENTITY,
     "NATS": process_settings.NATS,
     "Streams": stream_settings.STREAMS,
     "Limits": stream_settings.LIMITS,

@@ -23,7 +23,8 @@ class RequestHead(NamedTuple):
         content_length: Value of `content-length`, None when absent.
         refusal: Reason why the call is refused (bad timeout, header list too large) as gRPC status
             and text; None for a good head.
-        text_bytes: Size of the texts, which the client chose.
+        text_bytes: Size of the texts, which the client chose, without the next one.
+        authorization: Value of `authorization`, empty when absent: a secret.
     """
 
     verb: str
@@ -34,6 +35,11 @@ class RequestHead(NamedTuple):
     content_length: int | None
     refusal: tuple[int, str] | None
     text_bytes: int
+    authorization: bytes = b""
+
+    def __repr__(self) -> str:
+        """Return a text without the secret."""
+        return f"RequestHead({self.verb!r}, {self.path!r})"
 
     def plain_answer(self) -> tuple[int, bytes] | None:
         """Return HTTP status and body for a request that is no gRPC call, 405, 415 and the like.

@@ -1,7 +1,8 @@
 """Request headers: HPACK, reassembly of blocks, and the rules of RFC 9113 8 and of gRPC.
 
-The broker ignores metadata that callers add (gRPC's custom metadata): such fields are checked and
-dropped. So they cost no more than HTTP/2 requires, and a call retains none of them.
+The broker ignores metadata that callers add (gRPC's custom metadata) except `authorization`: such
+fields are checked and dropped. So they cost no more than HTTP/2 requires, and a call retains none
+of them.
 """
 
 import re
@@ -23,6 +24,7 @@ _PSEUDO: Final = frozenset((b":method", b":scheme", b":path", b":authority"))
 _CONNECTION_SPECIFIC: Final = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
+_AUTHORIZATION: Final = b"authorization"
 _PROTOCOL: Final = frozenset(
     (
         b"te",
@@ -30,6 +32,7 @@ _PROTOCOL: Final = frozenset(
         b"content-length",
         b"grpc-timeout",
         b"grpc-encoding",
+        _AUTHORIZATION,
     )
 )
 HEADER_FIELDS_MAX: Final = 128
@@ -74,7 +77,10 @@ def split_fields(fields: Fields) -> tuple[dict[bytes, bytes], dict[bytes, bytes]
         else:
             is_regular = True
             if name in _PROTOCOL:
-                own[name] = value.strip(b" \t")
+                # Two would be ambiguous: joined, they are no valid credentials (RFC 9110 5.3).
+                is_second = name == _AUTHORIZATION and name in own
+                first = own[name] + b"," if is_second else b""
+                own[name] = first + value.strip(b" \t")
     return pseudo, own
 
 
@@ -112,7 +118,9 @@ def parse_head(fields: Fields, header_list_bytes_max: int) -> RequestHead | None
         encoding=encoding.decode("latin-1"),
         content_length=None if length is None else int(length),
         refusal=refusal,
+        # Without `authorization`: a cached head shares its bytes with the table, mostly.
         text_bytes=len(pseudo[b":method"]) + len(path) + len(encoding),
+        authorization=own.get(_AUTHORIZATION, b""),
     )
 
 

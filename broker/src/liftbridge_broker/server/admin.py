@@ -1,4 +1,4 @@
-"""The operator port: `liftbridge.ext.v1.Admin` on a separate listener.
+"""The operator port: `liftbridge.ext.v1.Admin` and `Tokens` on a separate listener.
 
 It listens before there is a cluster, because `Bootstrap` reaches a waiting broker through it.
 Except on loopback, it needs TLS with client certificates, because a client that reaches it may move
@@ -13,26 +13,35 @@ from liftbridge_broker.api.admin import AdminService
 from liftbridge_broker.api.admin_changes import AdminChanges
 from liftbridge_broker.api.admin_context import AdminContext
 from liftbridge_broker.api.admin_restart import RestartService
+from liftbridge_broker.api.grpc.identities import Authenticator
 from liftbridge_broker.api.grpc.reflection import Reflection
 from liftbridge_broker.api.grpc.transport import GrpcServer
+from liftbridge_broker.api.tokens import TokenService
 from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.server.limits import OPERATOR_FILES, client_files_max
 
 ADMIN: Final = "/liftbridge.ext.v1.Admin/"
+TOKENS: Final = "/liftbridge.ext.v1.Tokens/"
 CONNECTIONS_MAX: Final = 100
 
 
-def make_admin(context: AdminContext, observer: Observer | None = None) -> GrpcServer:
-    """Create a server with every method of Admin registered; not listening yet."""
+def make_admin(
+    context: AdminContext,
+    observer: Observer | None = None,
+    authenticator: Authenticator | None = None,
+) -> GrpcServer:
+    """Create a server with every method of Admin and Tokens registered; not listening yet."""
     server = GrpcServer(
         Limits(),
         connections_max=CONNECTIONS_MAX,
         files_max=client_files_max() + OPERATOR_FILES,
         observer=observer,
+        authenticator=authenticator,
     )
     register_admin(server, context)
+    register_tokens(server, context, observer)
     Reflection(server)
     return server
 
@@ -69,6 +78,16 @@ def register_admin(server: GrpcServer, context: AdminContext) -> None:
     server.unary(ADMIN + "SetStreamOwner", changes.set_stream_owner)
     server.unary(ADMIN + "ListSettings", views.settings)
     server.unary(ADMIN + "ReloadSettings", changes.reload)
+
+
+def register_tokens(
+    server: GrpcServer, context: AdminContext, observer: Observer | None = None
+) -> None:
+    """Register every method of Tokens."""
+    tokens = TokenService(context, observer)
+    server.unary(TOKENS + "CreateToken", tokens.create)
+    server.unary(TOKENS + "ListTokens", tokens.list_tokens)
+    server.unary(TOKENS + "RevokeToken", tokens.revoke)
 
 
 def check_admin_tls(host: str, context: ssl.SSLContext | None) -> None:

@@ -20,6 +20,7 @@ from liftbridge_broker.node.assembly.core import Core
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.server.admin import check_admin_tls, make_admin
+from liftbridge_broker.server.identities import Identities
 from liftbridge_broker.server.services import make_context, register_streams
 from liftbridge_broker.server.wiring import server_tls
 
@@ -48,6 +49,7 @@ class AdminPort:
         settings: Callable[[], Sequence[EffectiveSetting]],
         reload: Callable[[], Reloaded],
         client_tls: Callable[[], ServerTls | None],
+        identities: Identities,
     ) -> None:
         """Create the port; `open` listens.
 
@@ -62,6 +64,7 @@ class AdminPort:
             settings: All settings in force.
             reload: Reads the configuration again.
             client_tls: Certificates of the ports for clients; None for plaintext.
+            identities: Who operators are, and the maker of API tokens.
 
         Raises:
             ConfigError: A TLS file is invalid.
@@ -85,9 +88,10 @@ class AdminPort:
             are_peers_connected=are_peers_connected,
             nats=nats,
             peer_keys=lambda: core.sessions.keys.key_ids,
+            make_token=identities.hasher.make,
         )
         self.context = AdminContext(me=core.me, clock=clock, facts=facts)
-        self._server = make_admin(self.context, observer)
+        self._server = make_admin(self.context, observer, identities.operators)
         self.port = 0
 
     async def open(self) -> None:

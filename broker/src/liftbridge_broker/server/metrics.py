@@ -24,6 +24,7 @@ from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.server.cluster_metrics import cluster_samples
+from liftbridge_broker.server.identities import Identities
 from liftbridge_broker.storage.log.lookup import last_record_before
 from liftbridge_broker.storage.log.types import NO_TIMESTAMP
 
@@ -68,6 +69,7 @@ class BrokerMetrics:
         started_ns: Wall clock of the start.
         is_ready: Returns whether the broker accepts requests.
         tls: Certificates of the gRPC port, `None` without TLS.
+        identities: Who may call.
     """
 
     node: Node
@@ -82,6 +84,7 @@ class BrokerMetrics:
     started_ns: int
     is_ready: Callable[[], bool]
     tls: ServerTls | None
+    identities: Identities
 
     def broker_samples(self) -> Mapping[str, Sample]:
         """Return the samples of the broker."""
@@ -94,6 +97,8 @@ class BrokerMetrics:
             "build_info": _build_info(self.version),
             "broker_start_time_seconds": self.started_ns,
             "broker_ready": int(self.is_ready()),
+            "identity_proofs_total": self.identities.samples(),
+            "api_tokens": len(self.node.state.tokens),
             "metadata_applied_index": self.node.state.applied_index,
             "streams": len(self.node.state.streams),
             "partitions": len(partitions),

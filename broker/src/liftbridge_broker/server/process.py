@@ -43,6 +43,7 @@ from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.server.admin_port import AdminPort
 from liftbridge_broker.server.client_ports import ClientPorts
 from liftbridge_broker.server.core import make_core, scrub
+from liftbridge_broker.server.identities import Identities
 from liftbridge_broker.server.keys import log_keys, read_keyring, renew_keys
 from liftbridge_broker.server.limits import raise_open_files, require_open_files
 from liftbridge_broker.server.metrics import BrokerMetrics, StartingMetrics
@@ -88,6 +89,7 @@ class Broker:
     _admin: AdminPort | None = None
     _restart_needed: tuple[str, ...] = ()
     _ports: ClientPorts = field(init=False)
+    _identities: Identities = field(init=False)
     _observe: ObserveServer | None = None
     _monitor: LoopMonitor = field(default_factory=LoopMonitor)
     _timer: LoopTimer = field(init=False)
@@ -145,6 +147,9 @@ class Broker:
         self.observer.transition("open_files_limited", raise_open_files()._asdict())
         for notice in self.options.notices:
             self.observer.transition("setting_noticed", {"text": notice})
+        self._identities = Identities(
+            self.options.identity, lambda: self.node.state.tokens, self._clock, self.observer
+        )
         self._open_data()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -154,6 +159,7 @@ class Broker:
                     scrubbing.cancel()
                 await self._drain(hurry)
         finally:
+            self._identities.close()
             self._close_data()
 
     async def _start(self, tasks: asyncio.TaskGroup, stop: asyncio.Event) -> bool:
@@ -231,6 +237,7 @@ class Broker:
             settings=lambda: self.options.effective,
             reload=self._reload,
             client_tls=lambda: self._ports.tls,
+            identities=self._identities,
         )
         await admin.open()
         return admin
@@ -255,7 +262,12 @@ class Broker:
         """Bind the client ports without admitting clients; registration needs the addresses."""
         options = self.options
         api = self._api = make_api(
-            options, self.node, self._clock, self.observer, self._readiness.health
+            options,
+            self.node,
+            self._clock,
+            self.observer,
+            self._readiness.health,
+            authenticator=self._identities.clients,
         )
         await self._ports.bind(api.server)
         api.metadata.port = options.listen.advertised_port or self._ports.port
@@ -312,6 +324,7 @@ class Broker:
             started_ns=self._started_ns,
             is_ready=lambda: not self._readiness.reasons(),
             tls=self._ports.tls,
+            identities=self._identities,
         )
 
     # -- serve and stop -----------------------------------------------------------------------
@@ -343,6 +356,7 @@ class Broker:
                     self._reload_certificate()
                 if keys_watch.has_changed():
                     renew_keys(secret_file, self._core.sessions, self.observer)
+                self._identities.look()
                 self._ports.look()
         finally:
             stopping.cancel()
@@ -357,6 +371,7 @@ class Broker:
             raise UnavailableError("the broker is starting")
         try:
             fresh = self.reload_options()
+            self._identities.set_options(fresh.identity)
         except LiftbridgeError as error:
             self.observer.transition("configuration_reload_refused", {"reason": error.text})
             raise

@@ -11,6 +11,7 @@ from liftbridge_broker.api.cursors import CursorService
 from liftbridge_broker.api.data import DataService
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.grpc.health import Health
+from liftbridge_broker.api.grpc.identities import Authenticator
 from liftbridge_broker.api.grpc.reflection import Reflection
 from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.api.grpc.turns import Turns
@@ -54,7 +55,13 @@ class Api(NamedTuple):
 
 
 def make_api(
-    options: BrokerOptions, node: Node, clock: Clock, observer: Observer, health: Health
+    options: BrokerOptions,
+    node: Node,
+    clock: Clock,
+    observer: Observer,
+    health: Health,
+    *,
+    authenticator: Authenticator | None = None,
 ) -> Api:
     """Create a server with every method registered."""
     grpc = options.grpc
@@ -65,6 +72,7 @@ def make_api(
         send_bytes_max=grpc.send_bytes_max,
         files_max=client_files_max(),
         observer=observer,
+        authenticator=authenticator,
     )
     context = make_context(options, node, clock, server.turns)
     metadata = MetadataService(context, host=options.listen.advertised_host)

@@ -16,6 +16,7 @@ _SECRET_FIELD: Final = re.compile(
 _FORMS: Final = (
     (re.compile(r"(\w+://)[^/@\s'\"]+@"), r"\1" + MASK + "@"),
     (re.compile(r"\bS[ACNOUX][A-Z2-7]{56}\b"), MASK),  # nkey seeds
+    (re.compile(r"\blbt_[0-9a-z]{12}_\w+"), MASK),  # API tokens
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+"), MASK),  # JSON web tokens
     (
         re.compile(r"-----BEGIN [A-Z ]*(?:PRIVATE KEY|SEED)-----.*?(?:-----END|$)", re.DOTALL),

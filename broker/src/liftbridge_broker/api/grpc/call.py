@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
+from liftbridge_broker.access.identities import NOBODY, Identity
+from liftbridge_broker.access.principals import Principal
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.http2.stream import Buffer
 
@@ -76,6 +78,7 @@ class Call:
         method: Path of the request, `/package.Service/Method`.
         peer: Address of the client, `host:port`.
         listener: Listener through which it came.
+        identity: Who calls, and what proved it.
         deadline: Event loop time in seconds at which `grpc-timeout` ends, None without one. The
             transport then ends the call with DEADLINE_EXCEEDED and calls `on_cancel`.
         writable: False while more bytes are queued for the stream than the high mark, because the
@@ -95,6 +98,7 @@ class Call:
         "_port",
         "_stream_id",
         "deadline",
+        "identity",
         "is_open",
         "listener",
         "method",
@@ -122,6 +126,7 @@ class Call:
         self.peer = peer
         self.deadline = deadline
         self.listener = listener
+        self.identity: Identity = NOBODY
         self.writable = True
         self.is_open = True
         self.on_messages: Callable[[list[bytes]], None] = _ignore_messages
@@ -133,6 +138,11 @@ class Call:
     def stream_id(self) -> int:
         """Number of the HTTP/2 stream, unique within its connection."""
         return self._stream_id
+
+    @property
+    def principal(self) -> Principal:
+        """Whom the call acts for."""
+        return self.identity.principal
 
     @property
     def peer_certificate(self) -> PeerCertificate | None:

@@ -9,11 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple, Never, cast
 
+from liftbridge_broker.access.identities import NOBODY, Identity
 from liftbridge_broker.api.grpc.call import Call, PeerCertificate
 from liftbridge_broker.api.grpc.held import HeldBytes
+from liftbridge_broker.api.grpc.identities import CallerIdentity, WaitingCall
 from liftbridge_broker.api.grpc.owner import ConnectionOwner
 from liftbridge_broker.api.grpc.turns import SLICE_NS
-from liftbridge_broker.errors import GrpcStatus, LiftbridgeError
+from liftbridge_broker.errors import GrpcStatus, LiftbridgeError, UnauthenticatedError
 from liftbridge_broker.http2.connection import Connection
 from liftbridge_broker.http2.events import (
     ConnectionEnded,
@@ -36,6 +38,9 @@ MESSAGES_MAX: Final = 2_048
 QUEUED_NS: Final = 20_000
 """Approximate cost of queueing output of a call, plus about 1 ns for each byte."""
 
+OUTLIVED_STEP: Final = 64
+"""Calls whose identity is checked in a step; to end one takes some 20 us."""
+
 UNKNOWN_METHOD: Final = "unknown"
 _ROOT_TEXT: Final = b"liftbridge: gRPC over HTTP/2\n"
 
@@ -51,6 +56,14 @@ class _StepsBegun(NamedTuple):
     steps: Iterator[None]
 
 
+class _Identified(NamedTuple):
+    """An internal event: the identity of a call was verified, or refused."""
+
+    waiting: WaitingCall
+    outcome: Identity | LiftbridgeError
+    call: Call
+
+
 class Calls:
     """Open calls of one connection, and the work that waits for them; the port of each call.
 
@@ -58,6 +71,7 @@ class Calls:
         events: Events of the core, in order; calls may add their own.
         steps: The long answer that is being built; later events wait for its end.
         ended: The last event of the connection, None before.
+        may_be_outlived: Whether a call got an identity that can end.
     """
 
     def __init__(
@@ -72,11 +86,13 @@ class Calls:
         self._transport: asyncio.Transport | None = None
         self._peer = ""
         self._schedule: Callable[[], None] = _ignore
+        self._caller = CallerIdentity(owner.authenticator, listener)
         self._calls: dict[int, Call] = {}
         self._root_requests: set[int] = set()
-        self.events: deque[Event | _StepsBegun] = deque()
+        self.events: deque[Event | _StepsBegun | _Identified] = deque()
         self.steps: tuple[Call, Iterator[None]] | None = None
         self.ended: ConnectionEnded | None = None
+        self.may_be_outlived = False
         self._is_in_turn = False
 
     # Calls of `Call`.
@@ -158,6 +174,7 @@ class Calls:
         self._transport = transport
         self._peer = peer
         self._schedule = schedule
+        self._caller.connect(transport, peer)
 
     def disconnect(self) -> None:
         """Forget what leads back to the connection; it would be left to the garbage collector."""
@@ -203,6 +220,29 @@ class Calls:
         for stream_id, call in list(self._calls.items()):
             if not self._owner.is_unary(call.method):
                 self._end_call(stream_id, GrpcStatus.UNAVAILABLE, text)
+
+    def end_outlived(self) -> Iterator[None]:
+        """End streaming calls whose identity no longer holds, with UNAUTHENTICATED, in steps.
+
+        Unary calls end by themselves, soon: whether they did their work must not become unknown.
+        """
+        faults: dict[Identity, str] = {}
+        for count, (stream_id, call) in enumerate(list(self._calls.items())):
+            if count % OUTLIVED_STEP == 0:
+                yield
+            if self._owner.is_unary(call.method):
+                continue
+            identity = call.identity
+            if identity not in faults:
+                faults[identity] = self._caller.fault_of(identity)
+            if fault := faults[identity]:
+                error = UnauthenticatedError(fault)
+                self._end_call(stream_id, error.status, error.text, error.code)
+
+    @property
+    def must_reconnect(self) -> bool:
+        """Return whether the certificate of the client has expired, so that no call can follow."""
+        return self._caller.has_outlived_certificate
 
     def end_all(self, text: str) -> None:
         """End every call with UNAVAILABLE."""
@@ -250,9 +290,53 @@ class Calls:
             call.finish(GrpcStatus.UNIMPLEMENTED, self._owner.unknown_method_text(head.path))
         else:
             try:
-                handler(call)
+                if self._identify(call, handler, head):
+                    handler(call)
             except LiftbridgeError as error:
                 call.refuse(error)
+
+    def _identify(self, call: Call, handler: Callable[[Call], None], head: RequestHead) -> bool:
+        """Give a call its identity; return false if that takes a while, in which the call waits.
+
+        Raises:
+            LiftbridgeError: The call is refused.
+        """
+        if not self._owner.needs_identity(head.path):
+            return True
+        waiting: list[WaitingCall] = []
+
+        def verified(outcome: Identity | LiftbridgeError) -> None:
+            if call.is_open:
+                self.events.append(_Identified(waiting[0], outcome, call))
+                self._schedule()
+
+        identity = self._caller.find(head.authorization, verified)
+        if identity is None:
+            waiting.append(WaitingCall(call, handler))
+            return False
+        self._begin(call, identity)
+        return True
+
+    def _begin(self, call: Call, identity: Identity) -> None:
+        call.identity = identity
+        self.may_be_outlived |= identity is not NOBODY
+
+    def _on_identified(self, event: _Identified) -> None:
+        """Begin a call that waited for its identity."""
+        call, outcome = event.call, event.outcome
+        if not call.is_open:
+            return
+        if isinstance(outcome, LiftbridgeError):
+            call.refuse(outcome)
+            return
+        self._begin(call, outcome)
+        try:
+            steps = event.waiting.go_on()
+        except LiftbridgeError as error:
+            call.refuse(error)
+            return
+        if steps is not None:
+            self.steps = call, steps
 
     def _answer_plain(self, stream_id: int, head: RequestHead) -> None:
         """Answer HTTP that is not gRPC, perhaps at its end."""
@@ -334,12 +418,12 @@ class Calls:
 
     # Helpers.
 
-    def _end_call(self, stream_id: int, code: int, text: str) -> None:
+    def _end_call(self, stream_id: int, code: int, text: str, error_code: str = "") -> None:
         """End a call from outside: trailers to the client, a cancellation to the service."""
         call = self._calls.pop(stream_id, None)
         if call is not None:
             self._owner.on_call_ended(self._label(call.method), code)
-            self._core.finish(stream_id, code, text)
+            self._core.finish(stream_id, code, text, error_code)
             call.cancel()
 
     def _label(self, path: str) -> str:
@@ -347,8 +431,9 @@ class Calls:
         return UNKNOWN_METHOD if self._owner.method(path) is None else path
 
     # Not of each connection: bound methods would leave a closed one to the garbage collector.
-    _HANDLERS: ClassVar[Mapping[type[Event | _StepsBegun], Callable[..., None]]] = {
+    _HANDLERS: ClassVar[Mapping[type[Event | _StepsBegun | _Identified], Callable[..., None]]] = {
         _StepsBegun: _on_steps,
+        _Identified: _on_identified,
         RequestReceived: _on_request,
         MessagesReceived: _on_messages,
         RequestEnded: _on_request_end,

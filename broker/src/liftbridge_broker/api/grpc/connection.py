@@ -5,6 +5,7 @@ of a slice leaves as one write at its end; output sent between slices requests a
 """
 
 import asyncio
+from collections.abc import Iterator
 from typing import Final, cast
 
 from liftbridge_broker.api.grpc.call import MAIN_LISTENER
@@ -47,6 +48,7 @@ class GrpcConnection(asyncio.Protocol):
         self._turns = owner.turns
         self._unread: list[bytes] = []
         self._reported_resets = 0
+        self._is_watched = False
         self._is_time_due = False
         self._is_in_line = False
         self._wants_slice = False
@@ -138,6 +140,9 @@ class GrpcConnection(asyncio.Protocol):
             self._flush()
             self.held.count()
             self._count_resets()
+            if calls.may_be_outlived and not self._is_watched:
+                self._is_watched = True
+                self._owner.outlived.watch(self)
             lifecycle = core.lifecycle
             self._owner.on_state(self, lifecycle.state, lifecycle.idle_since_ns)
         except BaseException:
@@ -189,6 +194,18 @@ class GrpcConnection(asyncio.Protocol):
     def end_streams(self, text: str) -> None:
         """End streaming calls with UNAVAILABLE, after their queued bytes."""
         self._calls.end_streams(text)
+        self._flush()
+
+    def end_outlived(self) -> Iterator[None]:
+        """End streaming calls whose identity no longer holds, in steps.
+
+        After the end of its certificate, ask the client to leave: it needs a new handshake.
+        """
+        for _ in self._calls.end_outlived():
+            self._flush()
+            yield
+        if self._calls.must_reconnect:
+            self._core.lifecycle.begin_drain(self._now())
         self._flush()
 
     def evict(self, text: str) -> None:

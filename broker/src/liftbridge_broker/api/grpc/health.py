@@ -48,6 +48,9 @@ class Health:
         server.unary(f"/{HEALTH_SERVICE}/Check", self._check)
         server.unary(f"/{HEALTH_SERVICE}/List", self._list)
         server.streaming(f"/{HEALTH_SERVICE}/Watch", self._watch)
+        for name in ("Check", "List", "Watch"):
+            # Probes have no identity (grpc/doc/health-checking.md).
+            server.open_to_all(f"/{HEALTH_SERVICE}/{name}")
 
     def status(self, service: str) -> ServingStatus:
         """Return the status of a service, SERVICE_UNKNOWN if it has none."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.grpc.identities import Authenticator, OutlivedCalls
 from liftbridge_broker.api.grpc.turns import Turns
 from liftbridge_broker.http2.events import ConnectionEnded
 from liftbridge_broker.http2.limits import Limits
@@ -17,6 +18,8 @@ class ConnectionOwner(Protocol[Connection_contra]):
 
     limits: Limits
     turns: Turns
+    authenticator: Authenticator | None
+    outlived: OutlivedCalls
 
     def on_open(self, connection: Connection_contra, now: int) -> bool:
         """Admit a new connection; return whether it got a slot."""
@@ -54,6 +57,10 @@ class ConnectionOwner(Protocol[Connection_contra]):
 
     def on_call_ended(self, method: str, code: int) -> None:
         """Count the end of a call."""
+        ...
+
+    def needs_identity(self, path: str) -> bool:
+        """Return whether a call of a method must come from an accepted identity."""
         ...
 
     def is_unary(self, path: str) -> bool:

@@ -3,11 +3,14 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from ipaddress import IPv6Address
 from typing import Final
 
 _CLOSED: Final = 7
 _CLOSE_WAIT: Final = 8
 """States of `TCP_INFO` on Linux."""
+
+_NETWORK_TEXT: Final = 19
 
 
 def is_reset(client: socket.socket | asyncio.Transport) -> bool:
@@ -37,3 +40,11 @@ def peer_text(name: object) -> str:
         host, port = name[0], name[1]
         return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
     return str(name or "unknown")
+
+
+def source_of(peer: str) -> str:
+    """Return the host of a peer; for an IPv6 address, its network half (RFC 4291 2.5.4)."""
+    host = peer.rpartition(":")[0]
+    if not host.startswith("["):
+        return host
+    return IPv6Address(host[1:-1].partition("%")[0]).exploded[:_NETWORK_TEXT]

@@ -8,13 +8,14 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address
 from typing import Final
 
 from liftbridge_broker.api.grpc.call import MAIN_LISTENER, Call
 from liftbridge_broker.api.grpc.connection import GrpcConnection
+from liftbridge_broker.api.grpc.identities import Authenticator, OutlivedCalls
 from liftbridge_broker.api.grpc.listener import Listener, bound_sockets
 from liftbridge_broker.api.grpc.resets import RESETS_MAX, Resets
+from liftbridge_broker.api.grpc.sockets import source_of
 from liftbridge_broker.api.grpc.tls import ServerTls
 from liftbridge_broker.api.grpc.turns import Turns
 from liftbridge_broker.errors import GrpcStatus
@@ -32,7 +33,6 @@ HELD_BYTES_MAX: Final = 256 << 20
 """Maximum number of bytes of requests, and of answers, that all connections hold together."""
 
 CLOSE_SECONDS: Final = 2.0
-_NETWORK_TEXT: Final = 19
 
 
 @dataclass(slots=True)
@@ -109,6 +109,8 @@ class GrpcServer:
         limits: Bounds of each connection.
         stats: Counters.
         turns: Scheduler of the connections' work.
+        authenticator: Finds out who calls; None if everyone is anonymous.
+        outlived: Ends calls that outlive the identity they began with.
     """
 
     def __init__(
@@ -121,10 +123,13 @@ class GrpcServer:
         resets_max: int = RESETS_MAX,
         files_max: int = sys.maxsize,
         observer: Observer | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.stats = ServerStats()
         self.turns = Turns()
+        self.authenticator = authenticator
+        self.outlived = OutlivedCalls(self.turns)
         self._connections_max = connections_max
         self._receive_bytes_max = receive_bytes_max
         self._send_bytes_max = send_bytes_max
@@ -134,6 +139,7 @@ class GrpcServer:
         self._observer = observer
         self._methods: dict[str, StreamHandler] = {}
         self._unary_methods: set[str] = set()
+        self._open_methods: set[str] = set()
         self._connections: dict[GrpcConnection, None] = {}
         self._slots: ConnectionSlots[GrpcConnection] = ConnectionSlots(connections_max)
         self._listeners: dict[str, Listener] = {}
@@ -161,6 +167,11 @@ class GrpcServer:
         assert path.startswith("/")
         assert path not in self._methods
         self._methods[path] = handler
+
+    def open_to_all(self, path: str) -> None:
+        """Serve a registered method to callers without an identity too."""
+        assert path in self._methods
+        self._open_methods.add(path)
 
     @property
     def services(self) -> list[str]:
@@ -236,6 +247,7 @@ class GrpcServer:
     def _stop_listening(self) -> None:
         """Close the listening sockets."""
         self._is_stopping = True
+        self.outlived.close()
         for listener in self._listeners.values():
             listener.close()
 
@@ -264,7 +276,7 @@ class GrpcServer:
         self._connections[connection] = None
         self.stats.connections_open += 1
         self.stats.connections_total += 1
-        has_slot, evicted = self._slots.admit(connection, _source(connection.peer), now)
+        has_slot, evicted = self._slots.admit(connection, source_of(connection.peer), now)
         if evicted is not None:
             evicted.evict(
                 f"all {self._connections_max} connections are taken (grpc.max.connections) and "
@@ -285,6 +297,7 @@ class GrpcServer:
         del self._connections[connection]
         self._slots.release(connection)
         self._resets.forget(connection)
+        self.outlived.forget(connection)
         self.stats.connections_open -= 1
         if not self._connections:
             self._emptied.set()
@@ -361,6 +374,10 @@ class GrpcServer:
         """Return the handler of a path."""
         return self._methods.get(path)
 
+    def needs_identity(self, path: str) -> bool:
+        """Return whether a call of a method must come from an accepted identity."""
+        return path not in self._open_methods
+
     def is_unary(self, path: str) -> bool:
         """Return whether a method answers one request and ends."""
         return path in self._unary_methods
@@ -373,11 +390,3 @@ class GrpcServer:
         if any(known.startswith(f"/{service}/") for known in self._methods):
             return f"unknown method {name} for service {service}"
         return f"unknown service {service}"
-
-
-def _source(peer: str) -> str:
-    """Return the host of a peer; for an IPv6 address, its network half (RFC 4291 2.5.4)."""
-    host = peer.rpartition(":")[0]
-    if not host.startswith("["):
-        return host
-    return IPv6Address(host[1:-1].partition("%")[0]).exploded[:_NETWORK_TEXT]

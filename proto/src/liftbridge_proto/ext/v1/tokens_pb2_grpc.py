@@ -65,7 +65,7 @@ class TokensServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTokens(self, request, context):
-        """All tokens without their secrets, a page at a time, in order of creation.
+        """All tokens without their secrets, a page at a time, in order of their ids.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
