@@ -29,7 +29,9 @@ from typing import Final, NamedTuple
 
 import uvloop
 
+from liftbridge_broker.access.principals import Principal
 from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.grpc.identities import Authenticator
 from liftbridge_broker.api.grpc.resets import RESETS_MAX
 from liftbridge_broker.api.grpc.tls import ServerTls, TlsFiles
 from liftbridge_broker.api.grpc.transport import HELD_BYTES_MAX, GrpcServer
@@ -59,6 +61,7 @@ class EchoLog:
     messages: list[bytes] = field(default_factory=list)
     certificates: list[object] = field(default_factory=list)
     hanging: list[Call] = field(default_factory=list)
+    principals: list[Principal] = field(default_factory=list)
 
 
 class EchoServer(NamedTuple):
@@ -84,6 +87,7 @@ async def echo_server(
     resets_max: int = RESETS_MAX,
     files_max: int = sys.maxsize,
     observer: Observer | None = None,
+    authenticator: Authenticator | None = None,
 ) -> AsyncIterator[EchoServer]:
     """Serve in this loop; at the end no connection and no call may be left in the counters."""
     server = GrpcServer(
@@ -94,6 +98,7 @@ async def echo_server(
         resets_max=resets_max,
         files_max=files_max,
         observer=observer,
+        authenticator=authenticator,
     )
     log = add_echo(server)
     port = await server.start("127.0.0.1", 0, tls)
@@ -127,6 +132,7 @@ def add_echo(server: GrpcServer) -> EchoLog:
 
     def unary(call: Call, request: bytes) -> None:
         log.opened.append(call.method)
+        log.principals.append(call.principal)
         call.reply(request)
 
     def peer(call: Call, _request: bytes) -> None:

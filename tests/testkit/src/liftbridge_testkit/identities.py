@@ -60,9 +60,11 @@ class Issuer:
 
     Attributes:
         keys: Private keys by algorithm.
+        now: Unix seconds at which it issues tokens.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: int = NOW) -> None:
+        self.now = now
         self.keys: dict[str, PrivateKey] = {
             "RS256": rsa.generate_private_key(65_537, 2_048),
             "ES256": ec.generate_private_key(ec.SECP256R1()),
@@ -99,9 +101,9 @@ class Issuer:
             "iss": ISSUER,
             "aud": [AUDIENCE, "other"],
             "sub": "billing",
-            "iat": NOW - 10,
-            "nbf": NOW - 10,
-            "exp": NOW + 3_600,
+            "iat": self.now - 10,
+            "nbf": self.now - 10,
+            "exp": self.now + 3_600,
             **claims,
         }
         given = {name: value for name, value in all_claims.items() if value is not None}
@@ -126,16 +128,16 @@ class Guarded:
         authenticator: The authenticator.
     """
 
-    def __init__(self, folder: Path, *proofs: Proof, **options: Any) -> None:
-        self.issuer = Issuer()
+    def __init__(self, folder: Path, issuer: Issuer | None = None) -> None:
+        self.issuer = issuer or Issuer()
         self.keys_file = folder / "keys.pem"
         self.issuer.write_pem(self.keys_file)
-        self.clock = HandClock()
+        self.clock = HandClock(self.issuer.now)
         self.seen = Seen()
         self.tokens: dict[str, TokenState] = {}
         self.hasher = Hasher()
         self.options = IdentityOptions(
-            proofs=proofs or ALL_PROOFS,
+            proofs=ALL_PROOFS,
             jwt=JwtOptions(
                 keys_file=str(self.keys_file),
                 issuer=ISSUER,
@@ -143,7 +145,6 @@ class Guarded:
                 groups_claim="groups",
                 skew_seconds=5,
             ),
-            **options,
         )
         self.authenticator = Authenticator(
             self.options, lambda: self.tokens, self.clock, self.seen, self.hasher

@@ -147,7 +147,7 @@ def _refusal(reason: str) -> UnauthenticatedError:
 
 
 def _reason(error: Exception) -> str:
-    """Describe a failure; other texts of PyJWT than that of a malformed token quote no part of it."""
+    """Describe a failure, without quoting the token, as PyJWT may if it is malformed."""
     if isinstance(error, jwt.DecodeError) and not isinstance(error, jwt.InvalidSignatureError):
         return "it is malformed"
     return str(error)[:200] if isinstance(error, jwt.PyJWTError) else "it is malformed"
