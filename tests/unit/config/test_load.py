@@ -24,6 +24,18 @@ ANY = "0.0.0.0"  # noqa: S104 - the default of the original
 
 LISTENERS = {"listeners": "x=:8", "listeners.plain": "x", "listeners.advertised": "x=:8"}
 
+IDENTITY = {
+    "auth.methods": "token",
+    "auth.listeners": "x=token",
+    "auth.certificate.rules": "CN:*=>$1",
+}
+JWT = {
+    "auth.methods": "jwt",
+    "auth.jwt.keys.file": "y",
+    "auth.jwt.issuer": "y",
+    "auth.jwt.audience": "y",
+}
+
 # The settings of a file of the original, as its documentation shows them, in its three spellings.
 ORIGINAL_FILE = """
 listen: localhost:9293
@@ -190,6 +202,11 @@ def test_every_setting_can_be_given_by_environment_without_a_file(setting):
         others = {} if setting.key == "listeners" else {"listeners": "x=:7"}
         flags = others | {"tls.cert": "y", "tls.key": "y"}
         environ[setting.environment_name] = LISTENERS[setting.key]
+    if setting.key in IDENTITY:
+        flags = {"listeners": "x=:7"}
+        environ[setting.environment_name] = IDENTITY[setting.key]
+    if setting.key.startswith("auth.jwt."):
+        flags = {key: text for key, text in JWT.items() if key != setting.key}
     if setting.key == "grpc.max.message.bytes":
         environ[setting.environment_name] = "8MiB"
     options = load(flags=flags, environ=environ, path=None)

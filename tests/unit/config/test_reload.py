@@ -9,6 +9,12 @@ from liftbridge_broker.config.settings import Kind, Setting, Status
 from liftbridge_broker.config.table import SETTINGS
 
 ADMIN_TLS = {"admin.tls.cert": "c", "admin.tls.key": "k", "admin.tls.ca": "a"}
+JWT = {
+    "auth.methods": "jwt,token",
+    "auth.jwt.keys.file": "k",
+    "auth.jwt.issuer": "i",
+    "auth.jwt.audience": "a",
+}
 # What is given beside a setting so that it is accepted, and a first value where "" is another case.
 BESIDE = {
     "tls.key": {"tls.cert": "c", "tls.key": "k"},
@@ -18,6 +24,9 @@ BESIDE = {
     "nats.tls.key": {"nats.tls.cert": "c", "nats.tls.key": "k"},
     "nats.tls.cert": {"nats.tls.cert": "c", "nats.tls.key": "k"},
     **dict.fromkeys(ADMIN_TLS, ADMIN_TLS),
+    **dict.fromkeys((key for key in SETTINGS if key.startswith("auth.jwt.")), JWT),
+    "auth.methods": JWT,
+    "auth.listeners": {"listeners": "a=:1"},
     "listen.tls": {"tls.cert": "c", "tls.key": "k", "listen.tls": "false"},
     "listeners.plain": {"tls.cert": "c", "tls.key": "k", "listeners": "a=:1,b=:2"},
     "listeners.host": {"listeners": "a=:1"},
@@ -39,7 +48,14 @@ OTHER = {
     Kind.LIST: "other",
     Kind.BOOLEAN: "true",
 }
-OTHER_OF = {"listeners": "a=:1", "listeners.plain": "b", "listeners.advertised": "a=:9"}
+OTHER_OF = {
+    "listeners": "a=:1",
+    "listeners.plain": "b",
+    "listeners.advertised": "a=:9",
+    "auth.methods": "jwt",
+    "auth.listeners": "a=token",
+    "auth.certificate.rules": "CN:*=>$1",
+}
 WORKING = {key: s for key, s in SETTINGS.items() if s.status is Status.WORKS}
 
 

@@ -32,7 +32,7 @@ IDENTITY: Final = (
         "DEFAULT",
         "Rules that name the principal of a client certificate; the first that matches decides, "
         "and without one the certificate names nobody. `DEFAULT` is the common name. "
-        "`URI:spiffe://example.com/*/sa/* => $1.$2` matches a subject alternative name (`DNS`, "
+        "`URI:spiffe://example.com/*/sa/*=>$1.$2` matches a subject alternative name (`DNS`, "
         "`URI`, `EMAIL`) or a part of the subject (`CN`, `O`, `OU`, `UID`); each `*` stands for "
         "one character or more.",
         is_original=False,
