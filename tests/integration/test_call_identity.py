@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -153,6 +154,11 @@ async def test_call_may_end_before_its_identity_is_known(site: Site) -> None:
     assert site.echo.log.opened == [SERVICE + "Unary"]
 
 
+def steps_that_set(event: asyncio.Event) -> Iterator[None]:
+    event.set()
+    yield
+
+
 async def hanging(
     site: Site, channel: aio.Channel, token: str = ""
 ) -> "aio.StreamStreamCall[bytes, bytes]":
@@ -232,20 +238,8 @@ async def test_unary_call_in_progress_is_not_cut_off(site: Site) -> None:
         site.echo.server._unary_methods.add(SERVICE + "Hang")
         site.guarded.tokens.clear()
         (call,) = site.echo.log.hanging
-        looked = asyncio.get_running_loop().create_future()
-        site.echo.server.outlived.watch(_Last(looked))
-        await looked
+        looked = asyncio.Event()
+        # Comes after the connections that were there before.
+        site.echo.server.outlived.watch(looked, partial(steps_that_set, looked))
+        await looked.wait()
         assert call.is_open
-
-
-class _Last:
-    """Comes after the connections that were there before."""
-
-    def __init__(self, looked: asyncio.Future[None]) -> None:
-        self._looked = looked
-
-    def end_outlived(self) -> Iterator[None]:
-        """Report that all others were looked at."""
-        if not self._looked.done():
-            self._looked.set_result(None)
-        yield

@@ -8,7 +8,7 @@ import base64
 import hmac
 import json
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,8 +153,10 @@ def guarded(shared: Guarded) -> Guarded:
     return shared
 
 
-def caller(*, has_tls: bool = True, certificate: object = None, listener: str = "") -> Caller:
-    return Caller("10.0.0.1:5", "10.0.0.1", listener, has_tls, certificate)  # type: ignore[arg-type]
+def caller(
+    *, has_tls: bool = True, certificate: Mapping[str, object] | None = None, listener: str = ""
+) -> Caller:
+    return Caller("10.0.0.1:5", "10.0.0.1", listener, has_tls, certificate)
 
 
 async def outcome(guarded: Guarded, who: Caller, token: str = "") -> Identity | LiftbridgeError:

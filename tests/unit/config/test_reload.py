@@ -54,7 +54,7 @@ OTHER_OF = {
     "listeners.advertised": "a=:9",
     "auth.methods": "jwt",
     "auth.listeners": "a=token",
-    "auth.certificate.rules": "CN:*=>$1",
+    "auth.certificate.rules": "CN:x=>y",
 }
 WORKING = {key: s for key, s in SETTINGS.items() if s.status is Status.WORKS}
 

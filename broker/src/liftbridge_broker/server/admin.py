@@ -13,12 +13,12 @@ from liftbridge_broker.api.admin import AdminService
 from liftbridge_broker.api.admin_changes import AdminChanges
 from liftbridge_broker.api.admin_context import AdminContext
 from liftbridge_broker.api.admin_restart import RestartService
-from liftbridge_broker.api.grpc.identities import Authenticator
 from liftbridge_broker.api.grpc.reflection import Reflection
 from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.api.tokens import TokenService
 from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.ports.authenticator import Authenticator
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.server.limits import OPERATOR_FILES, client_files_max
 

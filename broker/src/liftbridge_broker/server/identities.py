@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from liftbridge_broker.access.options import IdentityOptions
-from liftbridge_broker.adapters.identity.authenticator import Authenticator
+from liftbridge_broker.adapters.identity.authenticator import CallerAuthenticator
 from liftbridge_broker.adapters.identity.hashing import Hasher
 from liftbridge_broker.controller.state import TokenState
 from liftbridge_broker.errors import ConfigError
@@ -18,8 +18,8 @@ class Identities:
     Operators prove theirs by a certificate, or connect from this machine.
 
     Attributes:
-        clients: Authenticator of the ports for clients.
-        operators: Authenticator of the port for operators.
+        clients: CallerAuthenticator of the ports for clients.
+        operators: CallerAuthenticator of the port for operators.
         hasher: Hashes the secrets of API tokens.
     """
 
@@ -44,8 +44,8 @@ class Identities:
         self._observer = observer
         self.hasher = Hasher()
         parts = (tokens, clock, observer, self.hasher)
-        self.clients = Authenticator(options, *parts)
-        self.operators = Authenticator(IdentityOptions(rules=options.rules), *parts)
+        self.clients = CallerAuthenticator(options, *parts)
+        self.operators = CallerAuthenticator(IdentityOptions(rules=options.rules), *parts)
         self._watch = FileWatch((self.clients.keys_file,))
 
     def set_options(self, options: IdentityOptions) -> None:

@@ -11,7 +11,6 @@ from liftbridge_broker.api.cursors import CursorService
 from liftbridge_broker.api.data import DataService
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.grpc.health import Health
-from liftbridge_broker.api.grpc.identities import Authenticator
 from liftbridge_broker.api.grpc.reflection import Reflection
 from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.api.grpc.turns import Turns
@@ -23,6 +22,7 @@ from liftbridge_broker.api.subscribe import SubscribeCall
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.node.node import Node
+from liftbridge_broker.ports.authenticator import Authenticator
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.server.limits import client_files_max

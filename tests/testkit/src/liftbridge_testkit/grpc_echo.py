@@ -31,12 +31,12 @@ import uvloop
 
 from liftbridge_broker.access.principals import Principal
 from liftbridge_broker.api.grpc.call import Call
-from liftbridge_broker.api.grpc.identities import Authenticator
 from liftbridge_broker.api.grpc.resets import RESETS_MAX
 from liftbridge_broker.api.grpc.tls import ServerTls, TlsFiles
 from liftbridge_broker.api.grpc.transport import HELD_BYTES_MAX, GrpcServer
 from liftbridge_broker.errors import InvalidRequestError
 from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.ports.authenticator import Authenticator
 from liftbridge_broker.ports.observe import Observer
 
 SERVICE: Final = "/test.Echo/"

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from liftbridge_broker.access.identities import Proof
 from liftbridge_broker.access.options import IdentityOptions, JwtOptions
-from liftbridge_broker.adapters.identity.authenticator import Authenticator
+from liftbridge_broker.adapters.identity.authenticator import CallerAuthenticator
 from liftbridge_broker.adapters.identity.hashing import Hasher, new_token, verifier_of
 from liftbridge_broker.controller.state import TokenState
 from liftbridge_broker.model.ids import Instant
@@ -146,7 +146,7 @@ class Guarded:
                 skew_seconds=5,
             ),
         )
-        self.authenticator = Authenticator(
+        self.authenticator = CallerAuthenticator(
             self.options, lambda: self.tokens, self.clock, self.seen, self.hasher
         )
 

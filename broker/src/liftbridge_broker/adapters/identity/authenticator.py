@@ -37,7 +37,7 @@ WAITERS_MAX: Final = 1_000
 """Calls that may wait for the verification of one token."""
 
 
-class Authenticator:
+class CallerAuthenticator:
     """Who callers are; the authenticator of a gRPC server.
 
     Attributes:

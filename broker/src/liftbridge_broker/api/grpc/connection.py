@@ -142,7 +142,7 @@ class GrpcConnection(asyncio.Protocol):
             self._count_resets()
             if calls.may_be_outlived and not self._is_watched:
                 self._is_watched = True
-                self._owner.outlived.watch(self)
+                self._owner.outlived.watch(self, self.end_outlived)
             lifecycle = core.lifecycle
             self._owner.on_state(self, lifecycle.state, lifecycle.idle_since_ns)
         except BaseException:

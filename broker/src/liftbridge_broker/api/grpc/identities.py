@@ -2,43 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from liftbridge_broker.access.identities import NOBODY, Caller, Identity, Proof
 from liftbridge_broker.api.grpc.call import Call, PeerCertificate
 from liftbridge_broker.api.grpc.sockets import source_of
 from liftbridge_broker.api.grpc.turns import Chore, Turns
 from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.ports.authenticator import Authenticator
 
 LOOK_SECONDS: Final = 1.0
 """Time between two checks of the identities of running calls."""
-
-
-class Authenticator(Protocol):
-    """Port to what knows keys, rules and tokens.
-
-    Attributes:
-        generation: Changes when the same proof may mean another identity.
-    """
-
-    generation: int
-
-    def identify(
-        self,
-        caller: Caller,
-        authorization: bytes,
-        done: Callable[[Identity | LiftbridgeError], None],
-    ) -> Identity | None:
-        """Return the identity of a call; None if `done` gets it in a later turn.
-
-        Raises:
-            LiftbridgeError: The call is refused.
-        """
-        ...
-
-    def fault_of(self, identity: Identity) -> str:
-        """Return why an identity no longer holds; empty while it does."""
-        ...
 
 
 class CallerIdentity:
@@ -146,14 +120,6 @@ class WaitingCall:
         return call.on_half_close() if self._has_ended else None
 
 
-class OutlivingConnection(Protocol):
-    """A connection with calls that may outlive the identity they began with."""
-
-    def end_outlived(self) -> Iterator[None]:
-        """End such calls, in steps."""
-        ...
-
-
 class OutlivedCalls:
     """Looks once a second for running calls whose identity no longer holds.
 
@@ -163,16 +129,16 @@ class OutlivedCalls:
     def __init__(self, turns: Turns) -> None:
         """Start with nothing to look at."""
         self._turns = turns
-        self._connections: dict[OutlivingConnection, None] = {}
+        self._connections: dict[object, Callable[[], Iterator[None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, connection: OutlivingConnection) -> None:
-        """Look at a connection from now on."""
-        self._connections[connection] = None
+    def watch(self, connection: object, end_outlived: Callable[[], Iterator[None]]) -> None:
+        """Look at a connection from now on; `end_outlived` ends such calls of it, in steps."""
+        self._connections[connection] = end_outlived
         if self._timer is None:
             self._arm()
 
-    def forget(self, connection: OutlivingConnection) -> None:
+    def forget(self, connection: object) -> None:
         """Look no longer at a closed connection."""
         self._connections.pop(connection, None)
 
@@ -189,9 +155,9 @@ class OutlivedCalls:
         Chore(self._turns, self._steps())
 
     def _steps(self) -> Iterator[None]:
-        for connection in list(self._connections):
+        for connection, end_outlived in list(self._connections.items()):
             if connection in self._connections:
-                yield from connection.end_outlived()
+                yield from end_outlived()
             yield
         self._timer = None
         if self._connections:

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from liftbridge_broker.api.grpc.call import Call
-from liftbridge_broker.api.grpc.identities import Authenticator, OutlivedCalls
+from liftbridge_broker.api.grpc.identities import OutlivedCalls
 from liftbridge_broker.api.grpc.turns import Turns
 from liftbridge_broker.http2.events import ConnectionEnded
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.http2.slots import ConnectionState
+from liftbridge_broker.ports.authenticator import Authenticator
 
 Connection_contra = TypeVar("Connection_contra", contravariant=True)
 

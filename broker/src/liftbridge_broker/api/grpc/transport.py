@@ -12,7 +12,7 @@ from typing import Final
 
 from liftbridge_broker.api.grpc.call import MAIN_LISTENER, Call
 from liftbridge_broker.api.grpc.connection import GrpcConnection
-from liftbridge_broker.api.grpc.identities import Authenticator, OutlivedCalls
+from liftbridge_broker.api.grpc.identities import OutlivedCalls
 from liftbridge_broker.api.grpc.listener import Listener, bound_sockets
 from liftbridge_broker.api.grpc.resets import RESETS_MAX, Resets
 from liftbridge_broker.api.grpc.sockets import source_of
@@ -22,6 +22,7 @@ from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.http2.events import ConnectionEnded
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.http2.slots import ConnectionSlots, ConnectionState
+from liftbridge_broker.ports.authenticator import Authenticator
 from liftbridge_broker.ports.observe import Observer
 
 UnaryHandler = Callable[[Call, bytes], Iterator[None] | None]
