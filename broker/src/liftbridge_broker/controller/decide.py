@@ -9,8 +9,9 @@ level (C21).
 
 from typing import assert_never
 
-from liftbridge_broker.controller import brokers, partitions, reassignment, streams
+from liftbridge_broker.controller import access, brokers, partitions, reassignment, streams
 from liftbridge_broker.controller.commands import (
+    AccessCommand,
     AdvertiseListeners,
     AlterPartition,
     AlterStream,
@@ -18,6 +19,7 @@ from liftbridge_broker.controller.commands import (
     BrokerCommand,
     CancelReassignment,
     ChangeLeader,
+    ChangeRules,
     ClusterCommand,
     Command,
     CordonBroker,
@@ -35,6 +37,7 @@ from liftbridge_broker.controller.commands import (
     RemoveBroker,
     Resign,
     ResumeStream,
+    SetAccess,
     SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
@@ -63,6 +66,8 @@ def decide(state: ClusterState, index: MetadataIndex, command: Command) -> Decis
     try:
         if isinstance(command, ClusterCommand):
             return _decide_cluster(state, index, command)
+        if isinstance(command, AccessCommand):
+            return _decide_access(state, command)
         if isinstance(command, BrokerCommand):
             return _decide_broker(state, index, command)
         if isinstance(command, PartitionCommand):
@@ -81,6 +86,17 @@ def _decide_cluster(state: ClusterState, index: MetadataIndex, command: ClusterC
             decision = brokers.set_feature_level(state, index, command)
         case SetCatchUpRate():
             decision = brokers.set_catch_up_rate(state, command)
+        case _:
+            assert_never(command)
+    return decision
+
+
+def _decide_access(state: ClusterState, command: AccessCommand) -> Decision:
+    match command:
+        case SetAccess():
+            decision = access.set_access(state, command)
+        case ChangeRules():
+            decision = access.change_rules(state, command)
         case _:
             assert_never(command)
     return decision

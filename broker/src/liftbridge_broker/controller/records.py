@@ -7,6 +7,7 @@ the node match on the same records.
 from enum import StrEnum
 from typing import NamedTuple
 
+from liftbridge_broker.access.rules import AccessRule
 from liftbridge_broker.controller.state import BrokerState, PublisherState, StreamPolicy
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import (
@@ -186,6 +187,21 @@ class PublisherForgotten(NamedTuple):
     publisher_id: PublisherId
 
 
+class AccessSwitched(NamedTuple):
+    """Access control is on or off from now on."""
+
+    is_on: bool
+
+
+class RulesChanged(NamedTuple):
+    """Access rules have these operations from now on; those without operations are removed.
+
+    Also the answer to `ChangeRules`.
+    """
+
+    rules: tuple[AccessRule, ...]
+
+
 Record = (
     Bootstrapped
     | FeatureLevelSet
@@ -201,6 +217,8 @@ Record = (
     | ReadonlySet
     | PublisherInitialised
     | PublisherForgotten
+    | AccessSwitched
+    | RulesChanged
 )
 
 
@@ -250,7 +268,15 @@ class Outcomes(NamedTuple):
     outcomes: tuple[PartitionOutcome, ...]
 
 
-Answer = Done | BrokerEpochAnswer | StreamIdAnswer | PublisherState | PartitionAnswer | Outcomes
+Answer = (
+    Done
+    | BrokerEpochAnswer
+    | StreamIdAnswer
+    | PublisherState
+    | PartitionAnswer
+    | Outcomes
+    | RulesChanged
+)
 """Answers of commands; `InitPublisher` gets the publisher's new state."""
 
 
