@@ -114,6 +114,20 @@ def _literal(wide: str) -> str:
     return wide
 
 
+def concerns(rule: AccessRule, operation: Operation, name: str) -> bool:
+    """Return whether a rule by itself allows, or denies, an operation on a resource of its kind."""
+    if not rule.is_denied:
+        return Rights([rule]).allows(operation, rule.kind, name)
+    exact = rule.kind is ResourceKind.CLUSTER
+    everything = rule._replace(
+        match=NameMatch.EXACT if exact else NameMatch.PREFIX,
+        name=rule.name if exact else "",
+        is_denied=False,
+        operations=int(Operation.ALL),
+    )
+    return not Rights([everything, rule]).allows(operation, rule.kind, name)
+
+
 class Rights:
     """What one principal may do.
 

@@ -18,8 +18,9 @@ from liftbridge_broker.access.rules import (
 RULES_MAX: Final = 10_000
 """Maximum number of rules of a set, about 400 bytes each."""
 
-PATTERNS_MAX: Final = 1_000
-"""Maximum number of rules with a pattern: an answer that is not cached tries all, 1 us each."""
+PATTERNS_MAX: Final = 250
+"""Maximum number of rules with a pattern: an answer that is not cached tries all, 1 us each, and
+a hundred of them are one step of a turn."""
 
 _Whose = tuple[str, bool]
 """Principal of a rule, and whether it is a group."""
@@ -98,9 +99,10 @@ class RuleSet:
 
     def rights_of(self, principal: Principal) -> Rights:
         """Return what a principal may do under these rules."""
-        return Rights(self._rules_of(principal))
+        return Rights(self.rules_of(principal))
 
-    def _rules_of(self, principal: Principal) -> Iterator[AccessRule]:
+    def rules_of(self, principal: Principal) -> Iterator[AccessRule]:
+        """Yield the rules that apply to a principal."""
         names: list[_Whose] = [(principal.name, False)]
         names += [(group, True) for group in principal.groups]
         for whose in names:

@@ -155,7 +155,7 @@ def cursor_name(stream: str, cursor_id: str) -> str:
 
 def super_rules(principal: str) -> tuple[AccessRule, ...]:
     """Return the rules that allow a principal everything."""
-    every = {kind: (NameMatch.PREFIX, "") for kind in ResourceKind}
+    every = dict.fromkeys(ResourceKind, (NameMatch.PREFIX, ""))
     every[ResourceKind.CLUSTER] = NameMatch.EXACT, CLUSTER_NAME
     return tuple(
         AccessRule(

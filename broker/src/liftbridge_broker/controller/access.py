@@ -55,7 +55,8 @@ def check_level(state: ClusterState) -> None:
     if state.feature_level < ACCESS_LEVEL:  # guard A1.level
         raise FailedPreconditionError(
             f"access rules need feature level {ACCESS_LEVEL}, and {state.feature_level} is in "
-            f"force: upgrade all brokers, then run `liftbridge cluster feature-level {ACCESS_LEVEL}`"
+            f"force: upgrade all brokers, then run "
+            f"`liftbridge cluster feature-level {ACCESS_LEVEL}`"
         )
 
 

@@ -23,6 +23,7 @@ from liftbridge_broker.node.partition.activity import PATHS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.ports.clock import Clock
+from liftbridge_broker.server.access import Enforcement
 from liftbridge_broker.server.cluster_metrics import cluster_samples
 from liftbridge_broker.storage.log.lookup import last_record_before
 from liftbridge_broker.storage.log.types import NO_TIMESTAMP
@@ -68,6 +69,7 @@ class BrokerMetrics:
         started_ns: Wall clock of the start.
         is_ready: Returns whether the broker accepts requests.
         tls: Certificates of the gRPC port, `None` without TLS.
+        access: Access rules in force.
     """
 
     node: Node
@@ -82,6 +84,7 @@ class BrokerMetrics:
     started_ns: int
     is_ready: Callable[[], bool]
     tls: ServerTls | None
+    access: Enforcement
 
     def broker_samples(self) -> Mapping[str, Sample]:
         """Return the samples of the broker."""
@@ -118,6 +121,12 @@ class BrokerMetrics:
             "streams_open": stats.streams_open,
             "buffered_bytes": stats.unsent_held,
             "incomplete_request_bytes": stats.received_held,
+            "access_denied_total": dict(
+                Counter(self.access.clients.denied_counts)
+                + Counter(self.access.operators.denied_counts)
+            ),
+            "access_enforced": int(self.access.clients.gate.is_closed),
+            "access_rules": len(self.node.state.access.rules),
             "grpc_largest_user_shed_total": dict(stats.sheds),
             "grpc_received_bytes_total": stats.bytes_received,
             "grpc_sent_bytes_total": stats.bytes_sent,

@@ -40,6 +40,7 @@ from liftbridge_broker.node.assembly.session import hand_over, has_company
 from liftbridge_broker.node.metadata.bootstrap import Beginning
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.ports.files import FileEvent
+from liftbridge_broker.server.access import Enforcement
 from liftbridge_broker.server.admin_port import AdminPort
 from liftbridge_broker.server.client_ports import ClientPorts
 from liftbridge_broker.server.core import make_core, scrub
@@ -85,6 +86,7 @@ class Broker:
     _links: NatsLinks = field(init=False)
     _readiness: Readiness = field(init=False)
     _api: Api | None = None
+    _access: Enforcement = field(init=False)
     _admin: AdminPort | None = None
     _restart_needed: tuple[str, ...] = ()
     _ports: ClientPorts = field(init=False)
@@ -167,6 +169,7 @@ class Broker:
             await links.join(tasks)
             if not core.is_open:
                 core.open(links.messaging, links.transport, await self._find_cluster(admin))
+                self._access.attach(core.node)
                 admin.begin()
             server = await self._bind()
             steps = begin_session(core, self.options, ports.port, ports.advertised)
@@ -196,6 +199,10 @@ class Broker:
         self._files = DiskFiles(directory, post=post, deliver=self._on_file_events)
         self._compactor = CompactorProcess(directory, post=post, deliver=self._on_file_events)
         self._timer = LoopTimer(self._on_timer)
+        has_operators = self.options.admin.tls.is_enabled
+        self._access = Enforcement(
+            self.options.access, self.observer, self._clock, has_operators=has_operators
+        )
         self._core = make_core(
             self.options,
             self._files,
@@ -216,6 +223,7 @@ class Broker:
         links.on_change = self._readiness.look
         if self._core.has_metadata:
             self._core.open(links.messaging, links.transport, None)
+            self._access.attach(self.node)
 
     async def _open_admin(self) -> AdminPort:
         """Open the operator port: an operator may need it to found the cluster."""
@@ -231,6 +239,7 @@ class Broker:
             settings=lambda: self.options.effective,
             reload=self._reload,
             client_tls=lambda: self._ports.tls,
+            access=self._access,
         )
         await admin.open()
         return admin
@@ -255,7 +264,12 @@ class Broker:
         """Bind the client ports without admitting clients; registration needs the addresses."""
         options = self.options
         api = self._api = make_api(
-            options, self.node, self._clock, self.observer, self._readiness.health
+            options,
+            self.node,
+            self._clock,
+            self.observer,
+            self._readiness.health,
+            self._access.clients,
         )
         await self._ports.bind(api.server)
         api.metadata.port = options.listen.advertised_port or self._ports.port
@@ -265,6 +279,7 @@ class Broker:
 
     def _let_in(self, server: GrpcServer, admin: AdminPort) -> None:
         """Admit clients."""
+        self._access.look()
         self._ports.let_in(server)
         self._readiness.begin()
         self.observer.transition(
@@ -312,6 +327,7 @@ class Broker:
             started_ns=self._started_ns,
             is_ready=lambda: not self._readiness.reasons(),
             tls=self._ports.tls,
+            access=self._access,
         )
 
     # -- serve and stop -----------------------------------------------------------------------
@@ -344,6 +360,7 @@ class Broker:
                 if keys_watch.has_changed():
                     renew_keys(secret_file, self._core.sessions, self.observer)
                 self._ports.look()
+                self._access.look()
         finally:
             stopping.cancel()
 
@@ -360,6 +377,7 @@ class Broker:
         except LiftbridgeError as error:
             self.observer.transition("configuration_reload_refused", {"reason": error.text})
             raise
+        self._reload_policy()
         self._reload_certificate()
         renew_keys(self.options.clustering.secret_file, self._core.sessions, self.observer)
         diff = reloadable_diff(self.options, fresh)
@@ -372,6 +390,13 @@ class Broker:
         if waiting:
             self.observer.transition("configuration_restart_needed", {"settings": waiting})
         return Reloaded(applied, waiting)
+
+    def _reload_policy(self) -> None:
+        """Read the policy file again; if it is invalid, the former rules stay in force."""
+        try:
+            self._access.reload()
+        except ConfigError as error:
+            self.observer.transition("configuration_reload_refused", {"reason": error.text})
 
     def _reload_certificate(self) -> None:
         """Read the certificate again; if it is invalid, the old one stays in use."""

@@ -7,8 +7,9 @@ one write with all other output of that turn.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
+from liftbridge_broker.access.principals import ANONYMOUS, Principal
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.http2.stream import Buffer
 
@@ -16,6 +17,9 @@ MAIN_LISTENER: Final = ""
 """The listener that every broker has; other listeners have names."""
 
 PeerCertificate = Mapping[str, object]
+
+Authorize = Callable[["Call", object], None]
+"""Refuses a call with a request, or returns; see `Call.authorize`."""
 
 
 class CallPort(Protocol):
@@ -66,6 +70,23 @@ def _ignore() -> None:
     """Ignore the event."""
 
 
+def allow(_call: "Call", _request: object) -> None:
+    """Allow every call."""
+
+
+def attributes_of(certificate: PeerCertificate) -> Iterator[tuple[str, str]]:
+    """Yield the attributes of the subject, flattened: it is a sequence of sets (RFC 5280)."""
+    parts = cast("tuple[tuple[tuple[str, str], ...], ...]", certificate.get("subject", ()))
+    return (attribute for part in parts for attribute in part)
+
+
+def _principal_of(certificate: PeerCertificate | None) -> Principal:
+    """Return the principal of the last common name, `ANONYMOUS` without one."""
+    names = dict(attributes_of(certificate)) if certificate is not None else {}
+    name = names.get("commonName", "")
+    return Principal(name) if name else ANONYMOUS
+
+
 class Call:
     """One RPC, owned by the transport and used by a service; everything on one event loop.
 
@@ -92,7 +113,9 @@ class Call:
     """
 
     __slots__ = (
+        "_authorize",
         "_port",
+        "_principal",
         "_stream_id",
         "deadline",
         "is_open",
@@ -115,7 +138,10 @@ class Call:
         peer: str,
         deadline: float | None,
         listener: str = MAIN_LISTENER,
+        authorize: "Authorize" = allow,
     ) -> None:
+        self._authorize = authorize
+        self._principal: Principal | None = None
         self._port = port
         self._stream_id = stream_id
         self.method = method
@@ -141,6 +167,24 @@ class Call:
         None without TLS and when the client presented none.
         """
         return self._port.peer_certificate()
+
+    @property
+    def principal(self) -> Principal:
+        """The caller, by the common name of its verified certificate, as in the original."""
+        if self._principal is None:
+            self._principal = _principal_of(self._port.peer_certificate())
+        return self._principal
+
+    def authorize(self, request: object) -> None:
+        """Refuse what the caller may not do; services call it before anything else.
+
+        Args:
+            request: The decoded request.
+
+        Raises:
+            PermissionDeniedError: The access rules forbid it.
+        """
+        self._authorize(self, request)
 
     @property
     def room(self) -> int:

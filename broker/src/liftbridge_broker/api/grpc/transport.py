@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 from typing import Final
 
-from liftbridge_broker.api.grpc.call import MAIN_LISTENER, Call
+from liftbridge_broker.api.grpc.call import MAIN_LISTENER, Authorize, Call, allow
 from liftbridge_broker.api.grpc.connection import GrpcConnection
 from liftbridge_broker.api.grpc.listener import Listener, bound_sockets
 from liftbridge_broker.api.grpc.resets import RESETS_MAX, Resets
@@ -109,6 +109,7 @@ class GrpcServer:
         limits: Bounds of each connection.
         stats: Counters.
         turns: Scheduler of the connections' work.
+        authorize: Refuses calls that the caller may not make; see `Call.authorize`.
     """
 
     def __init__(
@@ -121,7 +122,9 @@ class GrpcServer:
         resets_max: int = RESETS_MAX,
         files_max: int = sys.maxsize,
         observer: Observer | None = None,
+        authorize: Authorize = allow,
     ) -> None:
+        self.authorize = authorize
         self.limits = limits or Limits()
         self.stats = ServerStats()
         self.turns = Turns()
