@@ -164,8 +164,8 @@ def test_super_users_and_wildcards_of_a_matcher() -> None:
         ),
         (
             model("keyMatch(r.sub, p.sub) && r.obj == p.obj && r.act == p.act"),
-            "\n".join(f"p, a{number}, s, Publish" for number in range(10_001)),
-            "more than 10000 access rules",
+            "\n".join(f"p, a{number}, s, Publish" for number in range(5_001)),
+            "more than 5000 access rules",
         ),
     ],
 )

@@ -411,7 +411,7 @@ def test_denials_are_counted_all_and_reported_ten_a_second() -> None:
         AccessOptions(is_enabled=True), member, WorldClock(world), has_operators=True
     )
     access.gate.enforce(enforced.clients.gate._sets)
-    call = Call(Port(), 1, method=API + "DeleteStream", peer="p", deadline=None)  # type: ignore[arg-type] # of the test kit
+    call = Call(Port(), 1, method=API + "DeleteStream", peer="p", deadline=None)
     request = api_pb2.DeleteStreamRequest(name="s" * 1_000)
     for _ in range(REPORTS_MAX + 5):
         with pytest.raises(PermissionDeniedError, match="s" * 256 + "$"):
@@ -432,7 +432,7 @@ def test_a_method_without_an_entry_is_refused() -> None:
         WorldClock(world),
         has_operators=True,
     )
-    call = Call(Port(principal=ROOT), 1, method="/new.Service/New", peer="", deadline=None)  # type: ignore[arg-type] # of the test kit
+    call = Call(Port(principal=ROOT), 1, method="/new.Service/New", peer="", deadline=None)
     with pytest.raises(PermissionDeniedError):
         enforcement.clients.authorize(call, object())
 

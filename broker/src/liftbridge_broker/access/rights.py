@@ -4,6 +4,7 @@ Names of streams, groups and cursors are looked up as they are. Subjects may hav
 stream on `shop.*` needs a rule that contains all of it, and a deny of any part refuses it.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -17,10 +18,11 @@ from liftbridge_broker.access.rules import (
 from liftbridge_broker.model.subjects import has_wildcard
 
 CACHE_COUNT_MAX: Final = 4_096
-"""Answers kept for one principal."""
+"""Answers kept for one principal and kind of resource."""
 
 _ONE: Final = "*"
 _REST: Final = ">"
+_TOKENS: Final = {_ONE: r"[^.]*", _REST: r".*"}
 
 
 def contains(pattern: str, subject: str) -> bool:
@@ -48,37 +50,56 @@ def overlaps(one: str, other: str) -> bool:
 
 
 class _Names:
-    """The rules for one kind of resource with one effect, by how they name it."""
+    """The rules for one kind of resource with one effect, by how they name it.
 
-    __slots__ = ("exact", "lengths", "patterns", "prefixes")
+    All of them are added before the first look-up.
+    """
+
+    __slots__ = ("_by_match", "_expressions", "_lengths", "exact", "patterns", "prefixes")
 
     def __init__(self) -> None:
         self.exact: dict[str, int] = {}
         self.prefixes: dict[str, int] = {}
         self.patterns: dict[str, int] = {}
-        self.lengths: list[int] = []
-
-    def add(self, rule: AccessRule) -> None:
-        """Add the operations of a rule."""
-        names = {
+        self._by_match = {
             NameMatch.EXACT: self.exact,
             NameMatch.PREFIX: self.prefixes,
             NameMatch.PATTERN: self.patterns,
-        }[rule.match]
+        }
+        self._lengths: list[int] = []
+        self._expressions: list[tuple[re.Pattern[str], int]] | None = None
+
+    def add(self, rule: AccessRule) -> None:
+        """Add the operations of a rule."""
+        names = self._by_match[rule.match]
         names[rule.name] = names.get(rule.name, 0) | operations_of(rule.kind, rule.operations)
-        self.lengths = sorted(set(map(len, self.prefixes)))
 
     def of_name(self, name: str) -> int:
         """Return the operations of all rules that name this resource."""
+        expressions = self._compiled()
         found = self.exact.get(name, 0)
-        for length in self.lengths:
+        for length in self._lengths:
             if length > len(name):
                 break
             found |= self.prefixes.get(name[:length], 0)
-        for pattern, operations in self.patterns.items():
-            if contains(pattern, name):
+        for expression, operations in expressions:
+            if expression.fullmatch(name):
                 found |= operations
         return found
+
+    def _compiled(self) -> list[tuple[re.Pattern[str], int]]:
+        """Return one regular expression for all patterns with the same operations."""
+        if self._expressions is None:
+            self._lengths = sorted(set(map(len, self.prefixes)))
+            by_operations: dict[int, list[str]] = {}
+            for pattern, operations in self.patterns.items():
+                tokens = (_TOKENS.get(one) or re.escape(one) for one in pattern.split("."))
+                by_operations.setdefault(operations, []).append(r"\.".join(tokens))
+            self._expressions = [
+                (re.compile("|".join(some), re.DOTALL), operations)
+                for operations, some in by_operations.items()
+            ]
+        return self._expressions
 
     def of_all_in(self, wide: str) -> int:
         """Return the operations of rules that contain all that a subject with wildcards matches."""
@@ -138,12 +159,12 @@ class Rights:
         is_known: Whether any rule allows it anything.
     """
 
-    __slots__ = ("_allowed", "_cache", "_denied", "is_known")
+    __slots__ = ("_allowed", "_caches", "_denied", "is_known")
 
     def __init__(self, rules: Iterable[AccessRule]) -> None:
         self._allowed = {kind: _Names() for kind in ResourceKind}
         self._denied = {kind: _Names() for kind in ResourceKind}
-        self._cache: dict[tuple[ResourceKind, str], int] = {}
+        self._caches: list[dict[str, int]] = [{} for _ in range(len(ResourceKind) + 1)]
         self.is_known = False
         for rule in rules:
             (self._denied if rule.is_denied else self._allowed)[rule.kind].add(rule)
@@ -151,13 +172,14 @@ class Rights:
 
     def allows(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
         """Return whether an operation is allowed and not denied."""
-        found = self._cache.get((kind, name))
+        cache = self._caches[kind]
+        found = cache.get(name)
         if found is None:
             found = self._look_up(kind, name)
-            if len(self._cache) >= CACHE_COUNT_MAX:
-                self._cache.clear()
-            self._cache[kind, name] = found
-        return bool(found & operation)
+            if len(cache) >= CACHE_COUNT_MAX:
+                cache.clear()
+            cache[name] = found
+        return found & operation != 0
 
     def _look_up(self, kind: ResourceKind, name: str) -> int:
         allowed, denied = self._allowed[kind], self._denied[kind]

@@ -15,12 +15,12 @@ from liftbridge_broker.access.rules import (
     RuleKey,
 )
 
-RULES_MAX: Final = 10_000
-"""Maximum number of rules of a set, about 400 bytes each."""
+RULES_MAX: Final = 5_000
+"""Maximum number of rules of a set, about 400 bytes each: the rights of a principal to whom all of
+them apply are put together in one turn."""
 
 PATTERNS_MAX: Final = 250
-"""Maximum number of rules with a pattern: an answer that is not cached tries all, 1 us each, and
-a hundred of them are one step of a turn."""
+"""Maximum number of rules with a pattern, which are compiled in one turn: 20 us each."""
 
 _Whose = tuple[str, bool]
 """Principal of a rule, and whether it is a group."""
@@ -51,10 +51,14 @@ class RuleSet:
         """Yield all rules in order."""
         return iter(self._rules.values())
 
-    @property
-    def pattern_count(self) -> int:
-        """Number of rules with a pattern."""
-        return self._pattern_count
+    def counts_after(self, changed: Iterable[AccessRule]) -> tuple[int, int]:
+        """Return the number of rules, and of those with a pattern, after a change."""
+        count, pattern_count = len(self), self._pattern_count
+        for rule in changed:
+            more = (rule.operations > 0) - (rule.key in self._rules)
+            count += more
+            pattern_count += more * (rule.match is NameMatch.PATTERN)
+        return count, pattern_count
 
     def get(self, key: RuleKey) -> AccessRule | None:
         """Return a rule, `None` without one."""
@@ -118,7 +122,7 @@ class RuleSet:
     @property
     def has_granter(self) -> bool:
         """Whether somebody may change the rules: else nobody could ever be let in again."""
-        granting = Operation.GRANT | Operation.ALL
+        granting = Operation.GRANT | Operation.ALL  # bits
         return any(
             self.rights_of(_example(rule)).allows(
                 Operation.GRANT, ResourceKind.CLUSTER, CLUSTER_NAME

@@ -6,9 +6,7 @@ original is read as rules, too.
 """
 
 from collections.abc import Callable, Mapping
-from enum import IntEnum, IntFlag
-from functools import reduce
-from operator import or_
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import InvalidRequestError
@@ -50,7 +48,7 @@ class NameMatch(IntEnum):
     PATTERN = 3
 
 
-class Operation(IntFlag):
+class Operation(IntEnum):
     """What a caller does with a resource; values are bits of `AccessRule.operations`.
 
     `ALL` is a bit of its own, so that it also stands for operations of later versions.
@@ -90,7 +88,7 @@ OPERATIONS: Final[Mapping[ResourceKind, tuple[Operation, ...]]] = {
 """Operations of each kind of resource, besides `ALL`."""
 
 MASKS: Final[Mapping[ResourceKind, int]] = {
-    kind: int(reduce(or_, operations)) for kind, operations in OPERATIONS.items()
+    kind: sum(operations) for kind, operations in OPERATIONS.items()
 }
 """The same as bits."""
 

@@ -1,19 +1,29 @@
 """Decisions about access control: whether it is on, and its rules (A1 to A4)."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from liftbridge_broker.access.rule_set import PATTERNS_MAX, RULES_MAX, RuleSet
-from liftbridge_broker.access.rules import AccessRule, check_principal, check_rule, super_rules
+from liftbridge_broker.access.rules import (
+    AccessRule,
+    ResourceKind,
+    check_principal,
+    check_rule,
+    super_rules,
+)
 from liftbridge_broker.controller.commands import ACCESS_LEVEL, ChangeRules, SetAccess
 from liftbridge_broker.controller.records import AccessSwitched, Decision, Done, RulesChanged
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import FailedPreconditionError, InvalidRequestError, LimitError
 
-CHANGES_MAX: Final = 1_000
+CHANGES_MAX: Final = 500
 """Maximum number of rules in one change."""
 
 SUPER_USERS_MAX: Final = 100
+
+_NO_GRANTER: Final = (
+    "nobody could change the access rules: some rule must allow a principal to grant on the cluster"
+)
 
 
 def set_access(state: ClusterState, command: SetAccess) -> Decision:
@@ -25,8 +35,8 @@ def set_access(state: ClusterState, command: SetAccess) -> Decision:
     if command.is_on and not access.rules:  # guard A2.first
         names = dict.fromkeys(command.super_users)
         seeds = tuple(rule for name in names for rule in super_rules(name))
-    if command.is_on:
-        _check_after(access.rules, seeds, is_on=True)
+    if command.is_on and not (seeds or access.rules.has_granter):
+        raise FailedPreconditionError(_NO_GRANTER)
     if command.is_on == access.is_on:
         return Decision((), Done())
     changed = (RulesChanged(seeds),) if seeds else ()
@@ -69,21 +79,21 @@ def _check_super_users(names: tuple[str, ...]) -> None:
             raise InvalidRequestError(f"super-user {name[:80]!r}: must be one principal, without *")
 
 
-def _check_after(rules: RuleSet, changed: Iterable[AccessRule], *, is_on: bool) -> None:
+def _check_after(rules: RuleSet, changed: Sequence[AccessRule], *, is_on: bool) -> None:
     """Refuse a change after which there are too many rules, or nobody may change them (A4)."""
-    after = RuleSet(rules)
+    count, pattern_count = rules.counts_after(changed)
+    if count > RULES_MAX:
+        raise LimitError(
+            f"{count} access rules, limit {RULES_MAX}; use groups, prefixes and patterns"
+        )
+    if pattern_count > PATTERNS_MAX:
+        raise LimitError(
+            f"{pattern_count} access rules with a pattern, limit {PATTERNS_MAX}; use prefixes"
+        )
+    if not is_on or not any(rule.kind is ResourceKind.CLUSTER for rule in changed):
+        return
+    after = RuleSet(rule for rule in rules if rule.kind is ResourceKind.CLUSTER)
     for rule in changed:
         after.put(rule)
-    if len(after) > RULES_MAX:
-        raise LimitError(
-            f"{len(after)} access rules, limit {RULES_MAX}; use groups, prefixes and patterns"
-        )
-    if after.pattern_count > PATTERNS_MAX:
-        raise LimitError(
-            f"{after.pattern_count} access rules with a pattern, limit {PATTERNS_MAX}; use prefixes"
-        )
-    if is_on and not after.has_granter:  # guard A4.granter
-        raise FailedPreconditionError(
-            "nobody could change the access rules any more: some rule must allow a principal to "
-            "grant on the cluster"
-        )
+    if not after.has_granter:  # guard A4.granter
+        raise FailedPreconditionError(_NO_GRANTER)
