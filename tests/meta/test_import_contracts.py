@@ -33,6 +33,10 @@ PLANTED = [
     ("broker-layers", {f"{BROKER}/model/planted.py": "import liftbridge_broker.ports.files\n"}),
     ("broker-layers", {f"{BROKER}/wire/planted.py": "import liftbridge_broker.api.grpc.call\n"}),
     ("broker-layers", {f"{BROKER}/api/planted.py": "import liftbridge_broker.adapters\n"}),
+    (
+        "broker-layers",
+        {f"{BROKER}/access/planted.py": "import liftbridge_broker.controller.state\n"},
+    ),
     ("broker-layers", {f"{BROKER}/homeless/__init__.py": ""}),
     (
         "node-layers",

@@ -136,6 +136,13 @@ class LimitError(LiftbridgeError):
     status = GrpcStatus.RESOURCE_EXHAUSTED
 
 
+class PermissionDeniedError(LiftbridgeError):
+    """No access rule allows the caller this, or one denies it; the text is the original's."""
+
+    code = "PERMISSION_DENIED"
+    status = GrpcStatus.PERMISSION_DENIED
+
+
 class TooLargeError(LiftbridgeError):
     """A record does not fit `clustering.replication.max.bytes`, or has more than 1,000 headers."""
 

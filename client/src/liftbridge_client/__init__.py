@@ -7,11 +7,11 @@
             ...
 
 `connect_sync` offers the same names without `await`. `connect_admin` is for cluster
-administration. The public API is here, in `events` and in `admin_model`; the other modules are
-internal.
+administration. The public API is here, in `events`, `admin_model` and `access_model`; the other
+modules are internal.
 """
 
-from liftbridge_client import admin_model, events
+from liftbridge_client import access_model, admin_model, events
 from liftbridge_client.admin_model import Member, PartitionName
 from liftbridge_client.aio import Client, Publisher, Stream, Streams, Subscription, connect
 from liftbridge_client.aio.admin import AdminClient, connect_admin
@@ -35,6 +35,7 @@ from liftbridge_client.errors import (
     NotFoundError,
     OutcomeUnknownError,
     OutOfRangeError,
+    PermissionDeniedError,
     RefusedError,
     RetriableError,
     SequenceError,
@@ -111,6 +112,7 @@ __all__ = [
     "PartitionBounds",
     "PartitionInfo",
     "PartitionName",
+    "PermissionDeniedError",
     "ProtobufCodec",
     "PublishResult",
     "Published",
@@ -140,6 +142,7 @@ __all__ = [
     "TruncatedError",
     "UnimplementedError",
     "UsageError",
+    "access_model",
     "admin_model",
     "by_key",
     "connect",

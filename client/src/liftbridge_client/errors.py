@@ -115,6 +115,13 @@ class FailedPreconditionError(RefusedError):
     advice = "Change the state that the message names: resume a paused stream, for example."
 
 
+class PermissionDeniedError(RefusedError):
+    """The access rules do not allow it, or deny it; the message names the call and the resource."""
+
+    code = "PERMISSION_DENIED"
+    advice = "Have an operator allow it; `liftbridge access check` shows what is allowed."
+
+
 class OutOfRangeError(RefusedError):
     """A strict read asks for records that are not, or no longer, in the log."""
 
@@ -232,6 +239,7 @@ _BY_STATUS: Final[dict[StatusCode, type[LiftbridgeError]]] = {
     StatusCode.RESOURCE_EXHAUSTED: RetriableError,
     StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
     StatusCode.OUT_OF_RANGE: OutOfRangeError,
+    StatusCode.PERMISSION_DENIED: PermissionDeniedError,
     StatusCode.UNIMPLEMENTED: UnimplementedError,
     StatusCode.INTERNAL: ServerError,
     StatusCode.UNAVAILABLE: RetriableError,
@@ -294,6 +302,7 @@ UNDONE_CODES: Final = frozenset(
         "NOT_APPENDED",
         "NOT_ENOUGH_REPLICAS",
         "PARTITION_OFFLINE",
+        "PERMISSION_DENIED",
         "STORAGE_FULL",
     }
 )

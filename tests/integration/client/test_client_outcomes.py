@@ -18,6 +18,7 @@ from grpc import StatusCode
 import liftbridge_client as lb
 from liftbridge_client import connect, connect_admin
 from liftbridge_client.admin_model import Member, PartitionName
+from liftbridge_client.aio.access import AccessControl
 from liftbridge_client.aio.admin import AdminClient
 from liftbridge_client.aio.client import Client
 from liftbridge_client.aio.publisher import Publisher
@@ -68,6 +69,8 @@ CHANGES = {
     "add_learner": (AdminClient, "add_learner", (MEMBER,)),
     "promote_learner": (AdminClient, "promote_learner", (MEMBER,)),
     "remove_member": (AdminClient, "remove_member", (MEMBER,)),
+    "change of access rules": (AccessControl, "change", ()),
+    "disable": (AccessControl, "disable", ()),
 }
 OTHERS = {
     Client: {"aclose", "metadata", "events", "who_am_i"},
@@ -82,6 +85,7 @@ OTHERS = {
         *("aclose", "broker_status", "brokers", "check_restart", "cluster", "identities"),
         *("partitions", "reassignments", "settings", "verify_restart"),
     },
+    AccessControl: {"check", "convert_policy", "nats_permissions", "rules"},
 }
 
 # What grpcio says, what it would say in another language or version, and nothing.
@@ -230,6 +234,7 @@ class Case:
         stream = self.client.streams.get("s")
         things = {Client: self.client, Streams: self.client.streams, Stream: stream}
         things[AdminClient] = self.admin
+        things[AccessControl] = self.admin.access
         try:
             if self.kind is not Publisher:
                 await getattr(things[self.kind], self.name)(*self.arguments, **self.named)

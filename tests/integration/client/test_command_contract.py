@@ -47,6 +47,14 @@ CALLS = {
     "profile show": ["kept"],
     "profile list": [],
     "profile remove": ["extra-{form}"],
+    "access list": [],
+    "access grant": ["bob", "publish,read", "stream:s*"],
+    "access revoke": ["bob", "read", "stream:s*"],
+    "access check": ["alice", "read", "stream:s"],
+    "access export": ["/dev/null"],
+    "access import": ["/dev/null"],
+    "access nats-permissions": ["alice"],
+    "access disable": ["--yes"],
     "cluster status": [],
     "cluster check": [],
     "cluster members": [],
@@ -69,7 +77,7 @@ CALLS = {
     "cluster transfer-metadata": ["--to", "broker"],
 }
 # Has nothing to print, and what has to be undone for the other tests.
-EMPTY = {"cluster reassignments"}
+EMPTY = {"cluster reassignments", "access grant", "access revoke", "access import"}
 UNDONE = dict.fromkeys(("cluster cordon", "cluster drain"), ("cluster", "uncordon", "broker"))
 # Those of a lone broker are refused or need what only the test knows: see `test_admin_client`.
 REFUSED = {
@@ -126,6 +134,7 @@ def environment(tmp_path_factory, broker):
         for stream in ("s", "paused", *(f"gone-{form}" for form in FORMS)):
             assert run(["create", stream]) == 0
         assert run(["publish", "s", "a", "b", "c"]) == 0
+        assert run(["access", "grant", "alice", "read", "stream:s"]) == 0
         for name in ("kept", *(f"extra-{form}" for form in FORMS)):
             assert run(["profile", "add", name]) == 0
         yield patch
@@ -233,7 +242,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(liftbridge, words):
 @pytest.mark.parametrize("words", sorted(set(CALLS) & set(ASKING)))
 def test_absent_server_is_one_line_and_exit_code_3(liftbridge, words):
     arguments = [argument.format(form="x") for argument in CALLS[words]]
-    option = "--admin" if words.startswith("cluster") else "--servers"
+    option = "--admin" if words.startswith(("access", "cluster")) else "--servers"
     result = liftbridge(*words.split(), *arguments, option, "127.0.0.1:1", "--timeout", "0.2")
     assert (result.returncode, result.stdout) == (3, "")
     assert "no answer from 127.0.0.1:1 (given): " in result.stderr
@@ -245,7 +254,7 @@ def test_absent_server_is_one_line_and_exit_code_3(liftbridge, words):
 @pytest.mark.parametrize("words", sorted(set(CALLS) & set(ASKING)))
 def test_server_that_is_no_broker_is_one_line_with_a_remedy(liftbridge, web_server, words):
     arguments = [argument.format(form="x") for argument in CALLS[words]]
-    option = "--admin" if words.startswith("cluster") else "--servers"
+    option = "--admin" if words.startswith(("access", "cluster")) else "--servers"
     result = liftbridge(*words.split(), *arguments, option, web_server, "--timeout", "0.5")
     assert (result.returncode, result.stdout) == (3, "")
     assert f"{web_server} speaks HTTP/1, not gRPC" in result.stderr
@@ -264,7 +273,7 @@ def interrupt(silent, ended):
 @pytest.mark.parametrize("words", sorted(ASKING))
 def test_command_that_waits_for_an_answer_is_ended_by_ctrl_c(liftbridge, words):
     arguments = [argument.format(form="x") for argument in ASKING[words]]
-    option = "--admin" if words.startswith("cluster") else "--servers"
+    option = "--admin" if words.startswith(("access", "cluster")) else "--servers"
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         peer = threading.Thread(target=interrupt, args=(silent, ended))

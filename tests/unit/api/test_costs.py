@@ -7,7 +7,7 @@ the machine says nothing: some 10 million lines are a second. What native code d
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -16,6 +16,14 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
+from liftbridge_broker.access.rule_set import PATTERNS_MAX, RULES_MAX
+from liftbridge_broker.access.rules import (
+    AccessRule,
+    NameMatch,
+    Operation,
+    ResourceKind,
+    super_rules,
+)
 from liftbridge_broker.api.batch_run import RECORD_COUNT_MAX
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.grpc.calls import MESSAGES_MAX
@@ -24,6 +32,7 @@ from liftbridge_broker.api.grpc.health import HEALTH_SERVICE, WATCHERS_MAX, Heal
 from liftbridge_broker.api.grpc.reflection import REFLECTION_SERVICES
 from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.config.options import BrokerOptions, GrpcOptions
+from liftbridge_broker.controller.access import CHANGES_MAX
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.http2.limits import Limits
@@ -38,11 +47,11 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOverrides
-from liftbridge_broker.server.admin import register_admin
+from liftbridge_broker.server.admin import ACCESS, register_admin
 from liftbridge_broker.server.services import make_api
 from liftbridge_broker.wire.fields import bytes_field, varint_field
 from liftbridge_proto import api_pb2
-from liftbridge_proto.ext.v1 import admin_pb2, data_pb2
+from liftbridge_proto.ext.v1 import access_pb2, admin_pb2, data_pb2
 from liftbridge_testkit.admin_calls import admin_of
 from liftbridge_testkit.client_calls import WorldClock
 from liftbridge_testkit.cluster_world import ClusterWorld
@@ -96,7 +105,26 @@ def cluster() -> Served:
     api = make_api(options, world[1].node, WorldClock(world), world[1], Health())
     api.context.turns, api.context.streams_max = None, 1 << 30
     register_admin(api.server, admin_of(world, 1).context)
+    rules = state.access.rules
+    for rule in (*super_rules("*"), *_rules()):
+        rules.put(rule)
+    api.context.access.gate.enforce([rules])
     return Served(world, api.server)
+
+
+def _rules() -> Iterator[AccessRule]:
+    """As many access rules as there may be, all for everyone, as many patterns as may be first."""
+    for number in range(RULES_MAX - len(ResourceKind)):
+        is_pattern = number < PATTERNS_MAX
+        yield AccessRule(
+            principal="*",
+            is_group=False,
+            kind=ResourceKind.STREAM,
+            match=NameMatch.PATTERN if is_pattern else NameMatch.EXACT,
+            name=f"x*{number}".replace("*", ".*." if is_pattern else ""),
+            is_denied=number % 2 == 0,
+            operations=int(Operation.READ),
+        )
 
 
 # -- the most that each method takes ------------------------------------------------------------
@@ -128,6 +156,22 @@ BY_HAND: Final = (
     *(f"/{one}/ServerReflectionInfo" for one in REFLECTION_SERVICES),
 )
 
+RULES = [
+    access_pb2.AccessRule(
+        principal="*",
+        kind=access_pb2.RESOURCE_KIND_STREAM,
+        match=access_pb2.NAME_MATCH_EXACT,
+        name=f"x{number}",
+        operations=[access_pb2.OPERATION_READ],
+    )
+    for number in range(PATTERNS_MAX, PATTERNS_MAX + CHANGES_MAX)
+]
+POLICY = "".join(f"p, a{number}, s, Publish\n" for number in range(RULES_MAX // 2))
+MODEL = (
+    "[request_definition]\nr = sub, obj, act\n[policy_definition]\np = sub, obj, act\n"
+    "[policy_effect]\ne = some(where (p.eft == allow))\n"
+    "[matchers]\nm = r.sub == p.sub && r.obj == p.obj && r.act == p.act\n"
+)
 REQUESTS: Final[Mapping[str, Requests]] = {
     # One change of the metadata, of all partitions of one stream.
     "/proto.API/CreateStream": (
@@ -220,6 +264,22 @@ REQUESTS: Final[Mapping[str, Requests]] = {
     "ListReassignments": (admin_pb2.ListReassignmentsRequest(),),
     "CheckRestart": (admin_pb2.CheckRestartRequest(broker=ME),),
     "VerifyRestart": (admin_pb2.VerifyRestartRequest(token=b"t" * LONG),),
+    # Access rules: all of them, or a thousand in a change.
+    ACCESS + "ListRules": (access_pb2.ListRulesRequest(page_size=1_000),),
+    ACCESS + "ChangeRules": (access_pb2.ChangeRulesRequest(revoked=RULES),),
+    ACCESS + "DisableAccess": (access_pb2.DisableAccessRequest(),),
+    ACCESS + "CheckAccess": (
+        access_pb2.CheckAccessRequest(
+            principal="p",
+            operation=access_pb2.OPERATION_READ,
+            kind=access_pb2.RESOURCE_KIND_STREAM,
+            name="s",
+        ),
+    ),
+    ACCESS + "ConvertPolicy": (
+        access_pb2.ConvertPolicyRequest(model=MODEL.encode(), policy=POLICY.encode()),
+    ),
+    ACCESS + "NatsPermissions": (access_pb2.NatsPermissionsRequest(principal="p"),),
     "/grpc.health.v1.Health/Check": (bytes_field(1, b"x" * LONG),),
     "/grpc.health.v1.Health/List": (b"",),
     "/grpc.health.v1.Health/Watch": (b"",),
@@ -254,7 +314,7 @@ MORE: Final[Sequence[tuple[str, Requests]]] = (
 
 METHODS: Final[Sequence[MethodDescriptor]] = [
     method
-    for file in (api_pb2, data_pb2, admin_pb2)
+    for file in (api_pb2, data_pb2, admin_pb2, access_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]

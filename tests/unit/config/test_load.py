@@ -270,9 +270,6 @@ class TestUnbuilt:
         ("key", "value"),
         [
             ("streams.encryption", "true"),
-            ("tls.client.authz.enabled", "true"),
-            ("tls.client.authz.model", "model.conf"),
-            ("tls.client.authz.policy", "policy.csv"),
             ("activity.stream.enabled", "true"),
         ],
     )
@@ -291,6 +288,26 @@ class TestUnbuilt:
         )
         options = load(flags={}, environ={}, path=file(text))
         assert options.tls.requires_client_cert is True
+        assert options.access.has_policy is False
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("access.enabled: true", "needs tls.client.auth.enabled"),
+            ("tls.client.authz: {enabled: true}", "needs tls.client.auth.enabled"),
+            (
+                (
+                    "{tls.cert: c, tls.key: k, tls.client.auth.enabled: true, "
+                    "tls.client.auth.ca: a, tls.client.authz.enabled: true, "
+                    "tls.client.authz.model: m}"
+                ),
+                "needs tls.client.authz.policy",
+            ),
+        ],
+    )
+    def test_access_control_needs_names_and_its_files(self, file, text, said):
+        with pytest.raises(ConfigError, match=said):
+            load(flags={}, environ={}, path=file(text))
 
     def test_settings_without_effect_are_noticed_when_given(self):
         options = load_flags(batch_max_messages="10")

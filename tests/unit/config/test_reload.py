@@ -8,6 +8,8 @@ from liftbridge_broker.config.reload import Change, ReloadDiff, reloadable_diff,
 from liftbridge_broker.config.settings import Kind, Setting, Status
 from liftbridge_broker.config.table import SETTINGS
 
+CLIENT_TLS = {"tls.cert": "c", "tls.key": "k", "tls.client.auth.ca": "a"}
+NAMED = CLIENT_TLS | {"tls.client.auth.enabled": "true"}
 ADMIN_TLS = {"admin.tls.cert": "c", "admin.tls.key": "k", "admin.tls.ca": "a"}
 JWT = {
     "auth.methods": "jwt,token",
@@ -19,7 +21,10 @@ JWT = {
 BESIDE = {
     "tls.key": {"tls.cert": "c", "tls.key": "k"},
     "tls.cert": {"tls.cert": "c", "tls.key": "k"},
-    "tls.client.auth.enabled": {"tls.cert": "c", "tls.key": "k", "tls.client.auth.ca": "a"},
+    "tls.client.auth.enabled": CLIENT_TLS,
+    "tls.client.authz.enabled": NAMED
+    | {"tls.client.authz.model": "m", "tls.client.authz.policy": "p"},
+    "access.enabled": NAMED,
     "tls.client.auth.ca": {"tls.cert": "c", "tls.key": "k"},
     "nats.tls.key": {"nats.tls.cert": "c", "nats.tls.key": "k"},
     "nats.tls.cert": {"nats.tls.cert": "c", "nats.tls.key": "k"},

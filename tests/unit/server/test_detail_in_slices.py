@@ -45,7 +45,7 @@ async def test_partitions_of_a_stream_are_read_a_slice_a_turn() -> None:
         node=node,
         clock=clock,
         **dict.fromkeys(
-            ("grpc", "context", "nats", "transport", "core", "files", "is_ready"), nothing
+            ("grpc", "context", "nats", "transport", "core", "files", "is_ready", "access"), nothing
         ),
         tls=None,
         identities=nothing,

@@ -1,4 +1,4 @@
-"""Who a caller is: principals, and the forms in which callers prove theirs.
+"""Who a caller is, and what it may do: principals, proofs of identity, access rules.
 
 A deterministic core: keys, hashes and files are read by `adapters.identity`.
 """

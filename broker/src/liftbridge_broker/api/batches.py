@@ -29,6 +29,7 @@ from liftbridge_broker.errors import (
     OutcomeUnknownError,
     OutOfOrderError,
     PausedError,
+    PermissionDeniedError,
     ReadonlyError,
     TooLargeError,
     UnavailableError,
@@ -53,6 +54,7 @@ _CODES: Final[tuple[tuple[type[LiftbridgeError], int], ...]] = (
     (InvalidRequestError, Error.BAD_REQUEST),
     (NotFoundError, Error.NOT_FOUND),
     (ReadonlyError, Error.READONLY),
+    (PermissionDeniedError, Error.PERMISSION_DENIED),
     (NotLeaderError, Error.NOT_LEADER),
     (PausedError, Error.PAUSED),
     (OutOfOrderError, Error.OUT_OF_ORDER),
@@ -168,6 +170,7 @@ class PublishBatchCall:
             self.context.brake.apply(self._call)
 
     def _publish(self, request: data_pb2.PublishBatchRequest, acks: _BatchAck) -> None:
+        self._call.authorize(request)
         node = self.context.node
         partition = node.find_led(request.stream, request.partition)
         acks.count = len(request.values)
@@ -250,15 +253,18 @@ class FetchBatchesCall:
                 refuse(self._call, error)
                 return
             try:
-                self._open(partition, wanted)
+                self._open(request, partition, wanted)
             except LiftbridgeError as refusal:
                 refuse(self._call, refusal)
 
         question, as_replica = wanted.question(partition), request.read_replica
         self._context.ask(self._call, partition, question, answered, as_replica=as_replica)
 
-    def _open(self, partition: Partition, wanted: BulkRange) -> None:
+    def _open(
+        self, request: data_pb2.FetchBatchesRequest, partition: Partition, wanted: BulkRange
+    ) -> None:
         self._check_history(partition)
+        self._call.authorize(request)  # the rules may have changed since
         self._context.take_subscription()
         try:
             wake = Waker(self._turns, self._call, self._pump).wake
@@ -266,7 +272,12 @@ class FetchBatchesCall:
         except LiftbridgeError:
             self._context.subscription_count -= 1
             raise
+        self._context.access.follow(self._call, request, self._end)
         self._pump()
+
+    def _end(self, error: LiftbridgeError) -> None:
+        self._close()
+        refuse(self._call, error)
 
     def _pump(self) -> None:
         """Send while there is data and the transport accepts it."""
@@ -287,8 +298,7 @@ class FetchBatchesCall:
                 call.send_message(self._response(read, chunk))
             read.release()
         except LiftbridgeError as error:
-            self._close()
-            refuse(call, error)
+            self._end(error)
         finally:
             self._is_pumping = False
 
@@ -331,5 +341,6 @@ class FetchBatchesCall:
     def _close(self) -> None:
         read, self._read = self._read, None
         if read is not None:
+            self._context.access.forget(self._call)
             self._context.subscription_count -= 1
             read.close(self._context.clock.now())

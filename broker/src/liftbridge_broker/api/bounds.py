@@ -76,7 +76,7 @@ class BoundsService:
                 f"streams: {len(request.streams)} listed, at most {STREAM_COUNT_MAX}"
             )
         yield
-        news, known = yield from self._news(request)
+        news, known = yield from self._news(call, request)
         if not request.wait_ms or not known or news:
             _reply_news(call, news)
         else:
@@ -85,14 +85,17 @@ class BoundsService:
             yield from wait.watch(known.items(), reads_replica=request.read_replica)
 
     def _answer_again(self, call: Call, request: data_pb2.AwaitNewsRequest) -> Iterator[None]:
-        news, _ = yield from self._news(request)
+        news, _ = yield from self._news(call, request)
         _reply_news(call, news)
 
     def _news(
-        self, request: data_pb2.AwaitNewsRequest
+        self, call: Call, request: data_pb2.AwaitNewsRequest
     ) -> Generator[None, None, tuple[list[str], dict[Partition, int]]]:
-        """Return streams that may have news, perhaps not all; else the partitions to watch."""
-        node = self._context.node
+        """Return streams that may have news, perhaps not all; else the partitions to watch.
+
+        Streams that the caller may not see have news, like those that do not exist.
+        """
+        node, shows = self._context.node, self._context.access.shows
         find = node.find_replica if request.read_replica else node.find_led
         news: list[str] = []
         quiet: dict[Partition, int] = {}
@@ -105,6 +108,8 @@ class BoundsService:
                 break
             asked: dict[Partition, int] = {}
             try:
+                if not shows(call.principal, name):
+                    raise NotFoundError(f"no such stream: {name}")
                 for number, mark in mapping(known).items():
                     asked[find(name, number)] = mark
                     if len(asked) % STEP == 0:
@@ -149,6 +154,7 @@ class BoundsService:
         return asked
 
     def _answer(self, call: Call, request: data_pb2.PartitionBoundsRequest) -> Iterator[None]:
+        call.authorize(request)  # the rules may have changed while it waited
         stream_id = self._stream(request).stream_id
         asked = yield from self._asked(request)
         yield from _Bounds(self._context, call, request, asked, stream_id).ask()

@@ -1,12 +1,11 @@
 """`WhoAmI`: how this broker sees a caller."""
 
 import ssl
-from collections.abc import Iterator
 from typing import Final, cast
 
 from liftbridge_broker.access.identities import Proof
 from liftbridge_broker.api.context import Context
-from liftbridge_broker.api.grpc.call import Call, PeerCertificate
+from liftbridge_broker.api.grpc.call import Call, PeerCertificate, attributes_of
 from liftbridge_broker.api.streams import decode
 from liftbridge_proto.ext.v1 import data_pb2
 
@@ -43,7 +42,7 @@ class CallerService:
 
 
 def _describe(certificate: PeerCertificate, target: data_pb2.WhoAmIResponse.Certificate) -> None:
-    for kind, value in _subject(certificate):
+    for kind, value in attributes_of(certificate):
         if kind == "commonName":
             target.common_name = value
     names = cast("tuple[tuple[str, object], ...]", certificate.get("subjectAltName", ()))
@@ -52,9 +51,3 @@ def _describe(certificate: PeerCertificate, target: data_pb2.WhoAmIResponse.Cert
     target.alternative_names.extend(texts)
     end = cast("str", certificate["notAfter"])
     target.not_after_seconds = ssl.cert_time_to_seconds(end)
-
-
-def _subject(certificate: PeerCertificate) -> Iterator[tuple[str, str]]:
-    """Return the attributes of the subject, flattened: it is a sequence of sets (RFC 5280)."""
-    parts = cast("tuple[tuple[tuple[str, str], ...], ...]", certificate.get("subject", ()))
-    return (attribute for part in parts for attribute in part)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from liftbridge_broker.api.access.control import AccessControl
 from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.grpc.turns import Chore, Turns, Waker
@@ -33,6 +34,7 @@ class Context:
         partitions_max: Maximum number of partitions of a stream.
         subscriptions_max: Maximum number of open subscriptions and bulk reads on this broker.
         subscription_count: Current number of open subscriptions and bulk reads.
+        access: Refuses what a caller may not do.
         turns: Scheduler of the clients' work; `None` if no other client would have to wait.
         leader_ack_times: Nanoseconds from the receipt of a run to its acks, policy LEADER.
         all_ack_times: The same for policy ALL.
@@ -48,6 +50,7 @@ class Context:
     partitions_max: int
     subscriptions_max: int = 10_000
     subscription_count: int = 0
+    access: AccessControl = field(default_factory=AccessControl)
     turns: Turns | None = None
     leader_ack_times: Histogram = field(default_factory=Histogram)
     all_ack_times: Histogram = field(default_factory=Histogram)

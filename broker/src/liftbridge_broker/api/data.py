@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator, Sequence
 
 from google.protobuf.message import Message
 
+from liftbridge_broker.access.principals import Principal
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.streams import OVERRIDE_FIELDS, decode, overrides_of
@@ -29,7 +30,7 @@ from liftbridge_proto.ext.v1 import data_pb2
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1000
 
-NAMES_STEP = 1000
+NAMES_STEP = 100
 """Number of stream names checked in a step."""
 
 _FSYNC = {
@@ -195,7 +196,7 @@ class DataService:
         size = request.page_size or PAGE_SIZE_DEFAULT
         if not 0 < size <= PAGE_SIZE_MAX:
             raise InvalidRequestError(f"page_size {size}: must be 1 to {PAGE_SIZE_MAX}")
-        names = yield from self._names(request, size + 1)
+        names = yield from self._names(call.principal, request, size + 1)
         response = data_pb2.ListStreamsResponse()
 
         def add(name: StreamName) -> None:
@@ -209,15 +210,19 @@ class DataService:
         _reply(call, response)
 
     def _names(
-        self, request: data_pb2.ListStreamsRequest, count: int
+        self, principal: Principal, request: data_pb2.ListStreamsRequest, count: int
     ) -> Generator[None, None, Sequence[StreamName]]:
-        """Return the first `count` names from a page on, in order."""
-        prefix, after = request.prefix, request.page_token
+        """Return the first `count` names from a page on that a principal may see, in order."""
+        prefix, after, shows = request.prefix, request.page_token, self._context.access.shows
         names = list(self._context.node.state.stream_ids)
         first: list[StreamName] = []
         for begin in range(0, len(names), NAMES_STEP):
             some = names[begin : begin + NAMES_STEP]
-            found = [one for one in some if one.startswith(prefix) and one > after]
+            found = [
+                one
+                for one in some
+                if one.startswith(prefix) and one > after and shows(principal, one)
+            ]
             first = sorted(first + found)[:count]
             yield
         return first

@@ -54,12 +54,12 @@ class MetadataService:
         # Concatenated parts of a message are the message: building 20 MB of it at once takes longer
         # than a turn.
         parts = [response.SerializeToString()]
-        state = self._context.node.state
+        state, access = self._context.node.state, self._context.access
         # Each name once: a name repeated a million times must not cause a million answers.
         asked = dict.fromkeys(request.streams)
         for number, name in enumerate(list(asked or state.stream_ids)):
             part = api_pb2.FetchMetadataResponse()
-            stream = state.stream(name)
+            stream = state.stream(name) if access.shows(call.principal, name) else None
             if stream is not None:
                 yield from self._describe(stream, part.streamMetadata.add())
             elif asked:

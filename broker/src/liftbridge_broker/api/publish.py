@@ -109,6 +109,7 @@ class PublishService:
         except DecodeError:
             call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
             return
+        call.authorize(request)
         partition = self._find(request)
         self._check_inbox(request.ackInbox)
         check_headers(request.headers)
@@ -159,6 +160,7 @@ class PublishService:
         except DecodeError:
             call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
             return
+        call.authorize(request)
         waits = request.ackPolicy != POLICY_NONE and call.deadline is not None
 
         self._context.reserved.check_publish(request.subject)

@@ -15,6 +15,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from liftbridge_broker.access.rules import Operation, ResourceKind
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.controller.checks import check_not_reserved
@@ -25,6 +26,7 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
     NotFoundError,
     OutcomeUnknownError,
+    PermissionDeniedError,
     ReadonlyError,
     TooLargeError,
 )
@@ -46,21 +48,19 @@ PIECE_BYTES: Final = 32 * 1024
 AsyncError = api_pb2.PublishAsyncError
 
 
+_CODES: Final[tuple[tuple[tuple[type[LiftbridgeError], ...], "AsyncError.Code"], ...]] = (
+    ((NotFoundError,), AsyncError.NOT_FOUND),
+    ((ReadonlyError,), AsyncError.READONLY),
+    ((IncorrectOffsetError,), AsyncError.INCORRECT_OFFSET),
+    ((PermissionDeniedError,), AsyncError.PERMISSION_DENIED),
+    ((InvalidRequestError, TooLargeError), AsyncError.BAD_REQUEST),
+    ((OutcomeUnknownError,), AsyncError.UNKNOWN),
+)
+
+
 def async_code(error: LiftbridgeError) -> "AsyncError.Code":
     """Return the code of `PublishAsyncError` for a refusal."""
-    match error:
-        case NotFoundError():
-            return AsyncError.NOT_FOUND
-        case ReadonlyError():
-            return AsyncError.READONLY
-        case IncorrectOffsetError():
-            return AsyncError.INCORRECT_OFFSET
-        case InvalidRequestError() | TooLargeError():
-            return AsyncError.BAD_REQUEST
-        case OutcomeUnknownError():
-            return AsyncError.UNKNOWN
-        case _:
-            return AsyncError.INTERNAL
+    return next((code for kinds, code in _CODES if isinstance(error, kinds)), AsyncError.INTERNAL)
 
 
 _PARSE: Final = with_lists(api_pb2.PublishRequest).FromString
@@ -181,6 +181,7 @@ class PublishAsyncCall:
     ) -> None:
         """Publish consecutive messages for a partition and policy, as one run if allowed."""
         try:
+            self.context.access.check(self.call, Operation.PUBLISH, ResourceKind.STREAM, stream)
             partition = self.context.node.find_for_publish(stream, number)
             check_publish(partition, policy)
         except LiftbridgeError as error:

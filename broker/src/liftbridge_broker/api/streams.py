@@ -56,9 +56,10 @@ def overrides_of(request: api_pb2.CreateStreamRequest) -> dict[str, int | bool]:
 
 
 def decode(call: Call, kind: type[_Request], raw: bytes) -> _Request | None:
-    """Decode a request; return `None` after ending the call for malformed bytes.
+    """Decode a request that the caller may make; return `None` after ending it if malformed.
 
     Raises:
+        PermissionDeniedError: The access rules forbid the call.
         InvalidRequestError: The request is larger than `REQUEST_BYTES_MAX`, or a text in it is too
             long.
     """
@@ -73,6 +74,7 @@ def decode(call: Call, kind: type[_Request], raw: bytes) -> _Request | None:
         call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
         return None
     check_texts(request)
+    call.authorize(request)
     return request
 
 

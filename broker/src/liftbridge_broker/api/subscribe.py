@@ -125,6 +125,7 @@ class SubscribeCall:
         start: Position,
         stop: Position,
     ) -> None:
+        self._call.authorize(request)  # the rules may have changed since
         self._context.take_subscription()
         try:
             self._subscription = Subscription.open(
@@ -139,6 +140,7 @@ class SubscribeCall:
         except LiftbridgeError:
             self._context.subscription_count -= 1
             raise
+        self._context.access.follow(self._call, request, self._end)
         # The last epoch in the log, not that of the leadership: a replica may not know the latter
         # yet, and the former is that of the last record that it can send (KIP-320).
         epoch = partition.log.epochs.latest or 0
@@ -174,6 +176,7 @@ class SubscribeCall:
     def _close(self) -> None:
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
+            self._context.access.forget(self._call)
             self._context.subscription_count -= 1
             subscription.close(self._context.clock.now())
 

@@ -9,6 +9,7 @@ from liftbridge_broker.config.build_identity import identity_options
 from liftbridge_broker.config.given import Given, Values
 from liftbridge_broker.config.listeners import WILDCARDS, listener_options
 from liftbridge_broker.config.options import (
+    AccessOptions,
     AdminOptions,
     BrokerOptions,
     CursorsOptions,
@@ -53,6 +54,7 @@ def build_options(given: Mapping[str, Given], notices: Sequence[str]) -> BrokerO
     _derive(values)
     check_clustering(values)
     _check_tls(values)
+    _check_access(values)
     _check_nats(values)
     listeners = listener_options(values)
     return BrokerOptions(
@@ -88,6 +90,7 @@ def build_options(given: Mapping[str, Given], notices: Sequence[str]) -> BrokerO
         grpc=_grpc(values),
         metrics=_metrics(values),
         admin=_admin(values),
+        access=_access(values),
         limits=_limits(values),
         shutdown_timeout_ns=values.number("shutdown.timeout"),
         hand_over_timeout_ns=values.number("shutdown.handover.timeout"),
@@ -304,6 +307,27 @@ def _admin(values: Values) -> AdminOptions:
         client_ca=values.text("admin.tls.ca"),
     )
     return AdminOptions(is_enabled=bound != OFF, host=bound.host, port=bound.port, tls=tls)
+
+
+def _check_access(values: Values) -> None:
+    """Refuse access control without identities, and a policy without its files."""
+    for key in ("access.enabled", "tls.client.authz.enabled"):
+        if values.flag(key) and not values.flag("tls.client.auth.enabled"):
+            raise values.refusal(key, "needs tls.client.auth.enabled: else no caller has a name")
+    files = ("tls.client.authz.model", "tls.client.authz.policy")
+    for key in files:
+        if values.flag("tls.client.authz.enabled") and not values.is_given(key):
+            raise values.refusal("tls.client.authz.enabled", f"needs {key}")
+
+
+def _access(values: Values) -> AccessOptions:
+    return AccessOptions(
+        is_enabled=values.flag("access.enabled"),
+        super_users=values.items("access.super.users"),
+        has_policy=values.flag("tls.client.authz.enabled"),
+        model_file=values.text("tls.client.authz.model"),
+        policy_file=values.text("tls.client.authz.policy"),
+    )
 
 
 def _limits(values: Values) -> LimitOptions:

@@ -374,6 +374,25 @@ class AdminOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccessOptions:
+    """Access control of calls.
+
+    Attributes:
+        is_enabled: Whether the rules of the cluster are enforced, and turned on in the cluster.
+        super_users: Principals with every right where there are no rules yet.
+        has_policy: Whether a policy of this broker alone is enforced, too.
+        model_file: Its Casbin model.
+        policy_file: Its lines.
+    """
+
+    is_enabled: bool = False
+    super_users: tuple[str, ...] = ()
+    has_policy: bool = False
+    model_file: str = ""
+    policy_file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitOptions:
     """Bounds that keep one client from taking the broker down.
 
@@ -424,6 +443,7 @@ class BrokerOptions:
     grpc: GrpcOptions = GrpcOptions()
     metrics: MetricsOptions = MetricsOptions()
     admin: AdminOptions = AdminOptions()
+    access: AccessOptions = AccessOptions()
     limits: LimitOptions = LimitOptions()
     shutdown_timeout_ns: int = 10 * SECOND_NS
     hand_over_timeout_ns: int = 10 * SECOND_NS

@@ -5,7 +5,6 @@ from typing import Final
 from liftbridge_broker.config.settings import Kind, Setting, Status
 from liftbridge_broker.model.units import MIB, SECOND_NS
 
-_NO_AUTHORIZATION: Final = "authorization is not available in this version"
 _NO_TELEMETRY: Final = "this broker sends no telemetry"
 
 SERVER: Final = (
@@ -372,25 +371,38 @@ TLS: Final = (
         "tls.client.authz.enabled",
         Kind.BOOLEAN,
         "false",
-        "Whether calls are checked against a policy.",
-        status=Status.REFUSED,
-        reason=_NO_AUTHORIZATION,
+        "Whether this broker checks calls of clients against the policy file; requires "
+        "`tls.client.auth.enabled`, `tls.client.authz.model` and `tls.client.authz.policy`. Prefer "
+        "`access.enabled`, whose rules all brokers share.",
     ),
     Setting(
         "tls.client.authz.model",
         Kind.TEXT,
         "",
-        "Casbin model file of the original.",
-        status=Status.REFUSED,
-        reason=_NO_AUTHORIZATION,
+        "Casbin model file of the original, read at the start and at SIGHUP.",
     ),
     Setting(
         "tls.client.authz.policy",
         Kind.TEXT,
         "",
-        "Casbin policy file of the original.",
-        status=Status.REFUSED,
-        reason=_NO_AUTHORIZATION,
+        "Casbin policy file of the original, in CSV, read at the start and at SIGHUP.",
+    ),
+    Setting(
+        "access.enabled",
+        Kind.BOOLEAN,
+        "false",
+        "Whether this broker enforces the access rules of the cluster and turns access control on "
+        "in the whole cluster, where it stays on until `liftbridge access disable`; requires "
+        "`tls.client.auth.enabled`.",
+        is_original=False,
+    ),
+    Setting(
+        "access.super.users",
+        Kind.LIST,
+        "",
+        "Principals, such as the common name of a certificate, that get every right when access "
+        "control is turned on and the cluster has no access rules yet; later ignored.",
+        is_original=False,
     ),
 )
 

@@ -8,6 +8,7 @@ its types allow.
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from liftbridge_broker.access.rules import AccessRule
 from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOverrides, UncleanMode
@@ -20,6 +21,9 @@ FEATURE_LEVEL: Final = 4
 
 ROOM_LEVEL: Final = 2
 """Lowest feature level at which a broker gets no more replicas than its reported limit."""
+
+ACCESS_LEVEL: Final = 4
+"""Lowest feature level at which the metadata may hold access rules."""
 
 NOBODY: Final = BrokerId("")
 
@@ -524,7 +528,34 @@ class RevokeToken:
     token_id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAccess:
+    """Turn access control of the cluster on or off.
+
+    Attributes:
+        is_on: Whether access rules are in force from now on, on every broker.
+        super_users: Principals that get every right if there are no rules yet.
+    """
+
+    is_on: bool
+    super_users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRules:
+    """Add operations to access rules, and take operations from them, all or nothing.
+
+    Attributes:
+        granted: Rules with the operations to add.
+        revoked: Rules with the operations to take away; they need not exist.
+    """
+
+    granted: tuple[AccessRule, ...] = ()
+    revoked: tuple[AccessRule, ...] = ()
+
+
 ClusterCommand = Bootstrap | SetFeatureLevel | SetCatchUpRate
+AccessCommand = SetAccess | ChangeRules
 BrokerCommand = (
     RegisterBroker
     | UnfenceBroker
@@ -555,5 +586,7 @@ StreamCommand = (
     | MarkStream
 )
 TokenCommand = CreateToken | ExpireToken | RevokeToken
-Command = ClusterCommand | BrokerCommand | PartitionCommand | StreamCommand | TokenCommand
+Command = (
+    ClusterCommand | BrokerCommand | PartitionCommand | StreamCommand | AccessCommand | TokenCommand
+)
 """Every command of this version; an unknown command in the log stops the node."""

@@ -9,8 +9,9 @@ level (C21).
 
 from typing import assert_never
 
-from liftbridge_broker.controller import brokers, partitions, reassignment, streams, tokens
+from liftbridge_broker.controller import access, brokers, partitions, reassignment, streams, tokens
 from liftbridge_broker.controller.commands import (
+    AccessCommand,
     AdvertiseListeners,
     AlterPartition,
     AlterStream,
@@ -18,6 +19,7 @@ from liftbridge_broker.controller.commands import (
     BrokerCommand,
     CancelReassignment,
     ChangeLeader,
+    ChangeRules,
     ClusterCommand,
     Command,
     CordonBroker,
@@ -38,6 +40,7 @@ from liftbridge_broker.controller.commands import (
     Resign,
     ResumeStream,
     RevokeToken,
+    SetAccess,
     SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
@@ -66,17 +69,21 @@ def decide(state: ClusterState, index: MetadataIndex, command: Command) -> Decis
     """
     try:
         if isinstance(command, ClusterCommand):
-            return _decide_cluster(state, index, command)
-        if isinstance(command, BrokerCommand):
-            return _decide_broker(state, index, command)
-        if isinstance(command, PartitionCommand):
-            return _decide_partition(state, index, command)
-        if isinstance(command, TokenCommand):
-            return _decide_token(state, command)
-        return _decide_stream(state, index, command)
+            decision = _decide_cluster(state, index, command)
+        elif isinstance(command, BrokerCommand):
+            decision = _decide_broker(state, index, command)
+        elif isinstance(command, PartitionCommand):
+            decision = _decide_partition(state, index, command)
+        elif isinstance(command, AccessCommand):
+            decision = _decide_access(state, command)
+        elif isinstance(command, TokenCommand):
+            decision = _decide_token(state, command)
+        else:
+            decision = _decide_stream(state, index, command)
     except LiftbridgeError as refusal:
         # The traceback refers to frames that hold the decision: a cycle for the collector.
         return Decision((), refusal.with_traceback(None))
+    return decision
 
 
 def _decide_cluster(state: ClusterState, index: MetadataIndex, command: ClusterCommand) -> Decision:
@@ -87,6 +94,17 @@ def _decide_cluster(state: ClusterState, index: MetadataIndex, command: ClusterC
             decision = brokers.set_feature_level(state, index, command)
         case SetCatchUpRate():
             decision = brokers.set_catch_up_rate(state, command)
+        case _:
+            assert_never(command)
+    return decision
+
+
+def _decide_access(state: ClusterState, command: AccessCommand) -> Decision:
+    match command:
+        case SetAccess():
+            decision = access.set_access(state, command)
+        case ChangeRules():
+            decision = access.change_rules(state, command)
         case _:
             assert_never(command)
     return decision

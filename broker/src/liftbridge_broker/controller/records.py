@@ -7,6 +7,7 @@ the node match on the same records.
 from enum import StrEnum
 from typing import NamedTuple
 
+from liftbridge_broker.access.rules import AccessRule
 from liftbridge_broker.controller.state import BrokerState, PublisherState, StreamPolicy, TokenState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import (
@@ -198,6 +199,21 @@ class TokensForgotten(NamedTuple):
     token_ids: tuple[str, ...]
 
 
+class AccessSwitched(NamedTuple):
+    """Access control is on or off from now on."""
+
+    is_on: bool
+
+
+class RulesChanged(NamedTuple):
+    """Access rules have these operations from now on; those without operations are removed.
+
+    Also the answer to `ChangeRules`.
+    """
+
+    rules: tuple[AccessRule, ...]
+
+
 Record = (
     Bootstrapped
     | FeatureLevelSet
@@ -215,6 +231,8 @@ Record = (
     | PublisherForgotten
     | TokenChanged
     | TokensForgotten
+    | AccessSwitched
+    | RulesChanged
 )
 
 
@@ -264,7 +282,15 @@ class Outcomes(NamedTuple):
     outcomes: tuple[PartitionOutcome, ...]
 
 
-Answer = Done | BrokerEpochAnswer | StreamIdAnswer | PublisherState | PartitionAnswer | Outcomes
+Answer = (
+    Done
+    | BrokerEpochAnswer
+    | StreamIdAnswer
+    | PublisherState
+    | PartitionAnswer
+    | Outcomes
+    | RulesChanged
+)
 """Answers of commands; `InitPublisher` gets the publisher's new state."""
 
 

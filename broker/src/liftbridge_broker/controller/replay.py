@@ -7,6 +7,7 @@ from typing import assert_never
 from liftbridge_broker.controller.commands import Command
 from liftbridge_broker.controller.decide import decide
 from liftbridge_broker.controller.records import (
+    AccessSwitched,
     Bootstrapped,
     BrokerChanged,
     CatchUpRateSet,
@@ -19,6 +20,7 @@ from liftbridge_broker.controller.records import (
     PublisherInitialised,
     ReadonlySet,
     Record,
+    RulesChanged,
     StreamAltered,
     StreamCreated,
     StreamDeleted,
@@ -89,8 +91,18 @@ def replay(state: ClusterState, record: Record) -> None:
         case TokensForgotten(token_ids):
             for token_id in token_ids:
                 del state.tokens[token_id]
+        case AccessSwitched() | RulesChanged():
+            _replay_access(state, record)
         case _:
             assert_never(record)
+
+
+def _replay_access(state: ClusterState, record: AccessSwitched | RulesChanged) -> None:
+    if isinstance(record, AccessSwitched):
+        state.access.is_on = record.is_on
+    else:
+        for rule in record.rules:
+            state.access.rules.put(rule)
 
 
 def _replay_cluster(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
 
+from liftbridge_broker.access.rule_set import RuleSet
 from liftbridge_broker.model.ids import (
     BrokerId,
     LeaderEpoch,
@@ -250,6 +251,21 @@ class TokenState(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
+class AccessState:
+    """Access control of the cluster.
+
+    Invariant: while it is on, some rule lets a principal change the rules.
+
+    Attributes:
+        is_on: Whether the rules are in force.
+        rules: The rules, in the order in which they were first granted.
+    """
+
+    is_on: bool = False
+    rules: RuleSet = field(default_factory=RuleSet)
+
+
+@dataclass(slots=True, kw_only=True)
 class ClusterState:
     """Everything the metadata log holds.
 
@@ -267,6 +283,7 @@ class ClusterState:
         tokens: API tokens by id, in order of creation.
         chain: Hash over all records so far, 64 bits; equal on all nodes of one version after the
             same command.
+        access: Access control of the cluster.
         publisher_epochs: Epochs of all idempotent publishers by id; follows from `streams`.
         partition_count: Number of partitions of all streams; follows from `streams`.
         replica_counts: Replicas by broker, those being added included; follows from `streams`.
@@ -282,6 +299,7 @@ class ClusterState:
     catch_up_rate: int = 0
     tokens: dict[str, TokenState] = field(default_factory=dict)
     chain: int = 0
+    access: AccessState = field(default_factory=AccessState)
     publisher_epochs: dict[PublisherId, int] = field(default_factory=dict)
     partition_count: int = 0
     replica_counts: Counter[BrokerId] = field(default_factory=Counter)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from liftbridge_broker.controller.commands import Command, CreateStream, ResumeStream
-from liftbridge_broker.controller.records import Record
+from liftbridge_broker.controller.records import AccessSwitched, Record, RulesChanged
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName, earliest
@@ -47,6 +47,10 @@ INBOX_SUBSCRIPTION: Final = SubscriptionId(0)
 """Subscription of the broker's own ack inbox; partitions use their ids, which are above."""
 
 
+def _ignore() -> None:
+    """Ignore the event."""
+
+
 class Node:
     """One broker without I/O.
 
@@ -57,6 +61,7 @@ class Node:
         listening: Subscriptions of the partitions led here.
         cursors: Finds cursors in partitions of `__cursors` that are led here.
         cluster: This broker's membership in its cluster; `None` for a sole broker.
+        on_access: Called after the access control of the metadata may have changed.
         client_reads: Reads from the disk for clients, bounded.
     """
 
@@ -92,6 +97,7 @@ class Node:
             is_caught_up=parts is None,
         )
         self._metadata_token = metadata_token
+        self.on_access: Callable[[], None] = _ignore
         self._settled: Callable[[], None] | None = None
         self._to_subjects = SubjectPublisher(messaging, options)
         self.listening = Listening(context)
@@ -278,6 +284,8 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_applied(records, context.now)
         self._forwarding.on_change(context.now)
+        if any(isinstance(record, AccessSwitched | RulesChanged) for record in records):
+            self.on_access()
 
     def on_restored(self) -> None:
         """Handle metadata restored from a leader's snapshot; the changes in between are unknown."""
@@ -290,6 +298,7 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_brokers(context.now)
         self._forwarding.on_change(context.now)
+        self.on_access()
 
     def on_leader(self, event: LeaderChanged) -> None:
         """Handle a change of the metadata leader."""

@@ -1,4 +1,4 @@
-"""The operator port: `liftbridge.ext.v1.Admin` and `Tokens` on a separate listener.
+"""The operator port: `liftbridge.ext.v1.Admin`, `Access` and `Tokens` on a separate listener.
 
 It listens before there is a cluster, because `Bootstrap` reaches a waiting broker through it.
 Except on loopback, it needs TLS with client certificates, because a client that reaches it may move
@@ -9,10 +9,13 @@ import ipaddress
 import ssl
 from typing import Final
 
+from liftbridge_broker.api.access.control import AccessControl
+from liftbridge_broker.api.access_rules import AccessService
 from liftbridge_broker.api.admin import AdminService
 from liftbridge_broker.api.admin_changes import AdminChanges
 from liftbridge_broker.api.admin_context import AdminContext
 from liftbridge_broker.api.admin_restart import RestartService
+from liftbridge_broker.api.grpc.call import Authorize, allow
 from liftbridge_broker.api.grpc.reflection import Reflection
 from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.api.tokens import TokenService
@@ -24,30 +27,47 @@ from liftbridge_broker.server.limits import OPERATOR_FILES, client_files_max
 
 ADMIN: Final = "/liftbridge.ext.v1.Admin/"
 TOKENS: Final = "/liftbridge.ext.v1.Tokens/"
+ACCESS: Final = "/liftbridge.ext.v1.Access/"
 CONNECTIONS_MAX: Final = 100
 
 
 def make_admin(
     context: AdminContext,
     observer: Observer | None = None,
+    clients: AccessControl | None = None,
+    authorize: Authorize = allow,
     authenticator: Authenticator | None = None,
 ) -> GrpcServer:
-    """Create a server with every method of Admin and Tokens registered; not listening yet."""
+    """Create a server with the methods of all three services registered; not listening yet.
+
+    Args:
+        context: Context of the services.
+        observer: Receives refused connections, and changes of the access rules.
+        clients: Access control of the ports for clients.
+        authorize: Refuses calls that the access rules forbid on this port.
+        authenticator: Finds out who calls.
+    """
     server = GrpcServer(
         Limits(),
         connections_max=CONNECTIONS_MAX,
         files_max=client_files_max() + OPERATOR_FILES,
         observer=observer,
         authenticator=authenticator,
+        authorize=authorize,
     )
-    register_admin(server, context)
+    register_admin(server, context, clients, observer)
     register_tokens(server, context, observer)
     Reflection(server)
     return server
 
 
-def register_admin(server: GrpcServer, context: AdminContext) -> None:
-    """Register every method of Admin."""
+def register_admin(
+    server: GrpcServer,
+    context: AdminContext,
+    clients: AccessControl | None = None,
+    observer: Observer | None = None,
+) -> None:
+    """Register every method of Admin and Access; see `make_admin`."""
     views = AdminService(context)
     server.unary(ADMIN + "Identity", views.identity)
     server.unary(ADMIN + "Bootstrap", views.bootstrap)
@@ -78,6 +98,13 @@ def register_admin(server: GrpcServer, context: AdminContext) -> None:
     server.unary(ADMIN + "SetStreamOwner", changes.set_stream_owner)
     server.unary(ADMIN + "ListSettings", views.settings)
     server.unary(ADMIN + "ReloadSettings", changes.reload)
+    access = AccessService(context, clients or AccessControl(), observer)
+    server.unary(ACCESS + "ListRules", access.list_rules)
+    server.unary(ACCESS + "ChangeRules", access.change_rules)
+    server.unary(ACCESS + "DisableAccess", access.disable)
+    server.unary(ACCESS + "CheckAccess", access.check)
+    server.unary(ACCESS + "ConvertPolicy", access.convert)
+    server.unary(ACCESS + "NatsPermissions", access.nats_permissions)
 
 
 def register_tokens(

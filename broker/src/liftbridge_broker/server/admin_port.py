@@ -19,6 +19,7 @@ from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.node.assembly.core import Core
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.server.access import Enforcement
 from liftbridge_broker.server.admin import check_admin_tls, make_admin
 from liftbridge_broker.server.identities import Identities
 from liftbridge_broker.server.services import make_context, register_streams
@@ -50,6 +51,7 @@ class AdminPort:
         reload: Callable[[], Reloaded],
         client_tls: Callable[[], ServerTls | None],
         identities: Identities,
+        access: Enforcement,
     ) -> None:
         """Create the port; `open` listens.
 
@@ -65,6 +67,7 @@ class AdminPort:
             reload: Reads the configuration again.
             client_tls: Certificates of the ports for clients; None for plaintext.
             identities: Who operators are, and the maker of API tokens.
+            access: Access rules in force.
 
         Raises:
             ConfigError: A TLS file is invalid.
@@ -91,7 +94,14 @@ class AdminPort:
             make_token=identities.hasher.make,
         )
         self.context = AdminContext(me=core.me, clock=clock, facts=facts)
-        self._server = make_admin(self.context, observer, identities.operators)
+        self._access = access.operators
+        self._server = make_admin(
+            self.context,
+            observer,
+            access.clients,
+            self._access.authorize,
+            identities.operators,
+        )
         self.port = 0
 
     async def open(self) -> None:
@@ -119,7 +129,7 @@ class AdminPort:
         self.context.found = None
         self.context.running = (self._core.node, self._core.consensus)
         clock, turns = self.context.clock, self._server.turns
-        context = make_context(self._options, self._core.node, clock, turns)
+        context = make_context(self._options, self._core.node, clock, turns, self._access)
         register_streams(self._server, context)
 
     async def close(self) -> None:

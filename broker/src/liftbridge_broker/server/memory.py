@@ -24,6 +24,7 @@ from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import LiftbridgeError, UnavailableError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.node.assembly.core import Core
+from liftbridge_broker.server.access import Enforcement
 from liftbridge_broker.server.core import make_core
 from liftbridge_broker.server.services import Api, make_api
 from liftbridge_broker.server.session import Waiting, begin_session
@@ -186,7 +187,12 @@ class _Life:
         self._core.open_store()
         self._core.open(self.messaging, None, None)
         await self._waiting.run(begin_session(self._core, options, port))
-        api = self._api = make_api(options, self._core.node, self.clock, self, self._health)
+        access = Enforcement(options.access, self, self.clock, has_operators=False)
+        access.attach(self._core.node)
+        api = self._api = make_api(
+            options, self._core.node, self.clock, self, self._health, access=access.clients
+        )
+        access.look()
         api.server.turns.on_bug = self._on_failed
         self._server = await asyncio.get_running_loop().create_server(
             lambda: self._gates.new(GrpcConnection(api.server)),

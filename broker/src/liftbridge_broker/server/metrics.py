@@ -23,6 +23,7 @@ from liftbridge_broker.node.partition.activity import PATHS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.ports.clock import Clock
+from liftbridge_broker.server.access import Enforcement
 from liftbridge_broker.server.cluster_metrics import cluster_samples
 from liftbridge_broker.server.identities import Identities
 from liftbridge_broker.storage.log.lookup import last_record_before
@@ -70,6 +71,7 @@ class BrokerMetrics:
         is_ready: Returns whether the broker accepts requests.
         tls: Certificates of the gRPC port, `None` without TLS.
         identities: Who may call.
+        access: Access rules in force.
     """
 
     node: Node
@@ -85,6 +87,7 @@ class BrokerMetrics:
     is_ready: Callable[[], bool]
     tls: ServerTls | None
     identities: Identities
+    access: Enforcement
 
     def broker_samples(self) -> Mapping[str, Sample]:
         """Return the samples of the broker."""
@@ -123,6 +126,12 @@ class BrokerMetrics:
             "streams_open": stats.streams_open,
             "buffered_bytes": stats.unsent_held,
             "incomplete_request_bytes": stats.received_held,
+            "access_denied_total": dict(
+                Counter(self.access.clients.denied_counts)
+                + Counter(self.access.operators.denied_counts)
+            ),
+            "access_enforced": int(self.access.clients.gate.is_closed),
+            "access_rules": len(self.node.state.access.rules),
             "grpc_largest_user_shed_total": dict(stats.sheds),
             "grpc_received_bytes_total": stats.bytes_received,
             "grpc_sent_bytes_total": stats.bytes_sent,

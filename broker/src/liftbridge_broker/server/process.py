@@ -40,6 +40,7 @@ from liftbridge_broker.node.assembly.session import hand_over, has_company
 from liftbridge_broker.node.metadata.bootstrap import Beginning
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.ports.files import FileEvent
+from liftbridge_broker.server.access import Enforcement
 from liftbridge_broker.server.admin_port import AdminPort
 from liftbridge_broker.server.client_ports import ClientPorts
 from liftbridge_broker.server.core import make_core, scrub
@@ -86,6 +87,7 @@ class Broker:
     _links: NatsLinks = field(init=False)
     _readiness: Readiness = field(init=False)
     _api: Api | None = None
+    _access: Enforcement = field(init=False)
     _admin: AdminPort | None = None
     _restart_needed: tuple[str, ...] = ()
     _ports: ClientPorts = field(init=False)
@@ -173,6 +175,7 @@ class Broker:
             await links.join(tasks)
             if not core.is_open:
                 core.open(links.messaging, links.transport, await self._find_cluster(admin))
+                self._access.attach(core.node)
                 admin.begin()
             server = await self._bind()
             steps = begin_session(core, self.options, ports.port, ports.advertised)
@@ -202,6 +205,10 @@ class Broker:
         self._files = DiskFiles(directory, post=post, deliver=self._on_file_events)
         self._compactor = CompactorProcess(directory, post=post, deliver=self._on_file_events)
         self._timer = LoopTimer(self._on_timer)
+        has_operators = self.options.admin.tls.is_enabled
+        self._access = Enforcement(
+            self.options.access, self.observer, self._clock, has_operators=has_operators
+        )
         self._core = make_core(
             self.options,
             self._files,
@@ -222,6 +229,7 @@ class Broker:
         links.on_change = self._readiness.look
         if self._core.has_metadata:
             self._core.open(links.messaging, links.transport, None)
+            self._access.attach(self.node)
 
     async def _open_admin(self) -> AdminPort:
         """Open the operator port: an operator may need it to found the cluster."""
@@ -238,6 +246,7 @@ class Broker:
             reload=self._reload,
             client_tls=lambda: self._ports.tls,
             identities=self._identities,
+            access=self._access,
         )
         await admin.open()
         return admin
@@ -267,6 +276,7 @@ class Broker:
             self._clock,
             self.observer,
             self._readiness.health,
+            access=self._access.clients,
             authenticator=self._identities.clients,
         )
         await self._ports.bind(api.server)
@@ -277,6 +287,7 @@ class Broker:
 
     def _let_in(self, server: GrpcServer, admin: AdminPort) -> None:
         """Admit clients."""
+        self._access.look()
         self._ports.let_in(server)
         self._readiness.begin()
         self.observer.transition(
@@ -325,6 +336,7 @@ class Broker:
             is_ready=lambda: not self._readiness.reasons(),
             tls=self._ports.tls,
             identities=self._identities,
+            access=self._access,
         )
 
     # -- serve and stop -----------------------------------------------------------------------
@@ -358,6 +370,7 @@ class Broker:
                     renew_keys(secret_file, self._core.sessions, self.observer)
                 self._identities.look()
                 self._ports.look()
+                self._access.look()
         finally:
             stopping.cancel()
 
@@ -375,6 +388,7 @@ class Broker:
         except LiftbridgeError as error:
             self.observer.transition("configuration_reload_refused", {"reason": error.text})
             raise
+        self._reload_policy()
         self._reload_certificate()
         renew_keys(self.options.clustering.secret_file, self._core.sessions, self.observer)
         diff = reloadable_diff(self.options, fresh)
@@ -387,6 +401,13 @@ class Broker:
         if waiting:
             self.observer.transition("configuration_restart_needed", {"settings": waiting})
         return Reloaded(applied, waiting)
+
+    def _reload_policy(self) -> None:
+        """Read the policy file again; if it is invalid, the former rules stay in force."""
+        try:
+            self._access.reload()
+        except ConfigError as error:
+            self.observer.transition("configuration_reload_refused", {"reason": error.text})
 
     def _reload_certificate(self) -> None:
         """Read the certificate again; if it is invalid, the old one stays in use."""

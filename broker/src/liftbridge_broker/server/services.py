@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from liftbridge_broker.api.access.control import AccessControl
 from liftbridge_broker.api.batches import FetchBatchesCall, PublishBatchCall
 from liftbridge_broker.api.bounds import BoundsService
 from liftbridge_broker.api.caller import CallerService
@@ -17,7 +18,7 @@ from liftbridge_broker.api.grpc.turns import Turns
 from liftbridge_broker.api.metadata import MetadataService
 from liftbridge_broker.api.publish import PublishService
 from liftbridge_broker.api.publish_async import PublishAsyncCall
-from liftbridge_broker.api.streams import StreamService
+from liftbridge_broker.api.streams import StreamService, decode
 from liftbridge_broker.api.subscribe import SubscribeCall
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import GrpcStatus
@@ -27,6 +28,7 @@ from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.server.limits import client_files_max
 from liftbridge_broker.server.wiring import grpc_limits
+from liftbridge_proto import api_pb2
 
 API: Final = "/proto.API/"
 DATA: Final = "/liftbridge.ext.v1.Data/"
@@ -61,10 +63,11 @@ def make_api(
     observer: Observer,
     health: Health,
     *,
+    access: AccessControl | None = None,
     authenticator: Authenticator | None = None,
 ) -> Api:
-    """Create a server with every method registered."""
-    grpc = options.grpc
+    """Create a server with every method registered; without access control, everybody may call."""
+    grpc, access = options.grpc, access or AccessControl()
     server = GrpcServer(
         grpc_limits(grpc),
         connections_max=grpc.connections_max,
@@ -73,8 +76,10 @@ def make_api(
         files_max=client_files_max(),
         observer=observer,
         authenticator=authenticator,
+        authorize=access.authorize,
     )
-    context = make_context(options, node, clock, server.turns)
+    context = make_context(options, node, clock, server.turns, access)
+    access.do_later = context.do_later
     metadata = MetadataService(context, host=options.listen.advertised_host)
     _register_api(server, context, metadata)
     _register_data(server, context)
@@ -84,7 +89,9 @@ def make_api(
     return Api(server, context, metadata)
 
 
-def make_context(options: BrokerOptions, node: Node, clock: Clock, turns: Turns) -> Context:
+def make_context(
+    options: BrokerOptions, node: Node, clock: Clock, turns: Turns, access: AccessControl
+) -> Context:
     """Create the context of the stream services."""
     limits = options.limits
     return Context(
@@ -94,6 +101,7 @@ def make_context(options: BrokerOptions, node: Node, clock: Clock, turns: Turns)
         limits.streams_max,
         limits.stream_partitions_max,
         limits.subscriptions_max,
+        access=access,
         turns=turns,
     )
 
@@ -153,6 +161,8 @@ def _take(_owner: object) -> None:
     """The call keeps its owner alive by the callbacks it installed."""
 
 
-def _unbuilt(call: Call, _request: bytes) -> None:
+def _unbuilt(call: Call, raw: bytes) -> None:
     name = call.method.rpartition("/")[2]
+    if decode(call, getattr(api_pb2, f"{name}Request"), raw) is None:
+        return
     call.finish(GrpcStatus.UNIMPLEMENTED, f"{name} is not available in this version")

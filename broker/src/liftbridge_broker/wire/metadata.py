@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeVar, get_args
 
 from google.protobuf.message import DecodeError, Message
 
+from liftbridge_broker.access.rules import AccessRule, NameMatch, ResourceKind
 from liftbridge_broker.controller.commands import (
     BrokerLoad,
     Command,
@@ -52,7 +53,15 @@ _COMMANDS: Final[Mapping[str, Callable[..., Command]]] = {
 }
 _PARTS: Final[Mapping[str, Callable[..., tuple[object, ...]]]] = {
     kind.__name__: kind
-    for kind in (BrokerLoad, IsrMember, LeaderChange, Leadership, ListenerAddress, ReplicaAnswer)
+    for kind in (
+        AccessRule,
+        BrokerLoad,
+        IsrMember,
+        LeaderChange,
+        Leadership,
+        ListenerAddress,
+        ReplicaAnswer,
+    )
 }
 """Values of repeated messages. Like commands, they have the name and the field names of their
 message, so that one pair of functions below handles all of them."""
@@ -80,6 +89,10 @@ _FIELDS: Final[Mapping[str, tuple[_Field, ...]]] = {
     for message in pb.DESCRIPTOR.message_types_by_name.values()
 }
 _FSYNC_POLICY: Final = "FsyncPolicy"
+_NUMBERED: Final[Mapping[str, type[ResourceKind | NameMatch]]] = {
+    kind.__name__: kind for kind in (ResourceKind, NameMatch)
+}
+"""Enums whose values are the numbers of the message."""
 _OVERRIDES: Final = "StreamOverrides"
 _ONEOF_NAMES: Final = {field.message: field.name for field in _FIELDS["Command"]}
 
@@ -95,6 +108,20 @@ def encode_command(command: Command) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
+def fill_rule(target: pb.AccessRule, rule: AccessRule) -> None:
+    """Write an access rule into its message."""
+    _fill(target, rule)
+
+
+def rule_of(message: pb.AccessRule) -> AccessRule:
+    """Convert an access rule from its message.
+
+    Raises:
+        CorruptionError: This version does not know its kind or match.
+    """
+    return AccessRule(**_values(message))  # type: ignore[arg-type] # by the names of fields
+
+
 def _fill(target: Message, value: object) -> None:
     """Write every field of a value into its message, which is present even if all are empty."""
     target.SetInParent()
@@ -102,6 +129,8 @@ def _fill(target: Message, value: object) -> None:
         given = getattr(value, field.name)
         if isinstance(given, StreamOverrides):
             getattr(target, field.name).CopyFrom(overrides_message(given))
+        elif field.enum in _NUMBERED:
+            setattr(target, field.name, int(given))
         elif field.enum:
             is_policy = field.enum == _FSYNC_POLICY
             values = fsync_policy_value(given) if is_policy else unclean_mode_value(given)
@@ -199,6 +228,11 @@ def _values(message: Message) -> dict[str, object]:
 
 def _value(message: Message, field: _Field) -> object:
     given = getattr(message, field.name)
+    if field.enum in _NUMBERED:
+        try:
+            return _NUMBERED[field.enum](given)
+        except ValueError:
+            raise CorruptionError(f"metadata: {field.name} {given} is not known") from None
     if field.enum:
         return _enum_member(field, given)
     if field.message == _OVERRIDES:

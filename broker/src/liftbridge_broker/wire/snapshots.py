@@ -10,9 +10,12 @@ may. Only parsing and serializing the whole is one step: it is native, and 40 ti
 from collections.abc import Generator, Iterator, Sequence
 from typing import Final
 
+from liftbridge_broker.access.rule_set import RULES_MAX
+from liftbridge_broker.access.rules import check_rule
 from liftbridge_broker.controller.state import (
     DELETED_MAX,
     RESTARTS_MAX,
+    AccessState,
     BrokerState,
     ClusterState,
     PublisherState,
@@ -22,7 +25,7 @@ from liftbridge_broker.controller.state import (
     TokenState,
 )
 from liftbridge_broker.controller.tokens import TOKENS_MAX
-from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.errors import CorruptionError, InvalidRequestError
 from liftbridge_broker.model.ids import (
     PARTITION_NUMBER_BITS,
     BrokerId,
@@ -39,11 +42,13 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.steps import finish
 from liftbridge_broker.model.streams import FsyncPolicy, UncleanMode
 from liftbridge_broker.wire.metadata import (
+    fill_rule,
     fsync_policy_of,
     fsync_policy_value,
     overrides_message,
     overrides_of,
     parse_canonical,
+    rule_of,
     unclean_mode_of,
     unclean_mode_value,
 )
@@ -99,8 +104,20 @@ def encode_state_in_steps(state: ClusterState) -> Generator[None, None, bytes]:
         if pace.is_due():
             yield
         message.tokens.add(**token._asdict())
+    yield from _fill_access(message, state, pace)
     assert message.applied_index == state.applied_index  # it did not change
     return message.SerializeToString(deterministic=True)
+
+
+def _fill_access(message: pb.Snapshot, state: ClusterState, pace: _Pace) -> Iterator[None]:
+    """Add access control, nothing while it was never used: older versions know no such field."""
+    if not state.access.is_on and not state.access.rules:
+        return
+    message.access.is_on = state.access.is_on
+    for rule in state.access.rules:
+        if pace.is_due():
+            yield
+        fill_rule(message.access.rules.add(), rule)
 
 
 def _fill_broker(target: pb.Broker, broker: BrokerState) -> None:
@@ -234,7 +251,29 @@ def decode_state_in_steps(data: bytes) -> Generator[None, None, ClusterState]:
         state.add_stream(stream)
     yield from _restore_deleted(state, message, pace)
     yield from _restore_tokens(state, message, pace)
+    yield from _restore_access(state, message.access, pace)
+    _require(
+        state.access != AccessState() or not message.HasField("access"), "access without content"
+    )
     return state
+
+
+def _restore_access(state: ClusterState, message: pb.Access, pace: _Pace) -> Iterator[None]:
+    _require(len(message.rules) <= RULES_MAX, f"{len(message.rules)} access rules")
+    for found in message.rules:
+        if pace.is_due():
+            yield
+        rule = rule_of(found)
+        try:
+            check_rule(rule)
+        except InvalidRequestError as error:
+            raise CorruptionError(f"metadata snapshot: {error}") from error
+        _require(state.access.rules.get(rule.key) is None, "an access rule twice")
+        state.access.rules.put(rule)
+    state.access.is_on = message.is_on
+    _require(
+        not message.is_on or state.access.rules.has_granter, "access rules that nobody may change"
+    )
 
 
 def _restore_deleted(state: ClusterState, message: pb.Snapshot, pace: _Pace) -> Iterator[None]:

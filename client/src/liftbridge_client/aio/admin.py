@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from liftbridge_client import admin_model as model
+from liftbridge_client.aio.access import AccessControl
 from liftbridge_client.aio.admin_calls import AdminCalls, ref_of
 from liftbridge_client.aio.transfers import transfer
 from liftbridge_client.core.addresses import ADMIN_PORT, parse_addresses
@@ -94,6 +95,11 @@ class AdminClient:
     async def aclose(self) -> None:
         """Close all connections."""
         await self._calls.aclose()
+
+    @property
+    def access(self) -> AccessControl:
+        """The access rules of the cluster."""
+        return AccessControl(self._calls)
 
     # -- looking --------------------------------------------------------------------------------
 

@@ -27,6 +27,8 @@ from liftbridge_proto.ext.v1 import admin_pb2
 
 _Response = TypeVar("_Response", bound=ProtoMessage)
 
+_ADMIN: Final = "/liftbridge.ext.v1.Admin/"
+
 _PORT_ADVICE: Final = (
     "Name the admin port of a broker, 9294 unless it is set otherwise, or upgrade the broker."
 )
@@ -130,9 +132,8 @@ class AdminCalls:
             raise ClosedError(
                 "the client is not open: use it inside `async with connect_admin(...)`"
             )
-        method: Method[Any, _Response] = Method(
-            f"/liftbridge.ext.v1.Admin/{name}", type(request), response
-        )
+        path = name if name.startswith("/") else _ADMIN + name
+        method: Method[Any, _Response] = Method(path, type(request), response)
         limit = min(self._timeout, seconds_left())
         if limit <= 0:
             raise CallTimeoutError(f"timed out before asking {address}")
@@ -140,8 +141,8 @@ class AdminCalls:
             return await self._transport.unary(address, method, request, limit)
         except UnimplementedError as error:
             unimplemented = UnimplementedError(
-                f"{address} has no call {name} for operators: it is another port than the admin "
-                "port, an older broker, or another server",
+                f"{address} has no call {path.rpartition('/')[2]} for operators: it is another "
+                "port than the admin port, an older broker, or another server",
                 server_text=error.server_text,
             )
             unimplemented.advice = _PORT_ADVICE

@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from liftbridge_client.cli import (
+    access,
     bench,
     cluster,
     cursors,
@@ -64,6 +65,7 @@ for _module in (
     cursors,
     bench,
     cluster,
+    access,
     profile_commands,
     examples,
 ):

@@ -9,6 +9,7 @@ from liftbridge_client.errors import (
     LiftbridgeError,
     NotFoundError,
     OutcomeUnknownError,
+    PermissionDeniedError,
     RetriableError,
     SequenceError,
     ServerError,
@@ -28,6 +29,7 @@ _BATCH: Final[dict[int, type[LiftbridgeError]]] = {
     data_pb2.PublishBatchResponse.OUT_OF_ORDER: SequenceError,
     data_pb2.PublishBatchResponse.FENCED_PUBLISHER: SequenceError,
     data_pb2.PublishBatchResponse.UNAVAILABLE: RetriableError,
+    data_pb2.PublishBatchResponse.PERMISSION_DENIED: PermissionDeniedError,
     data_pb2.PublishBatchResponse.PAUSED: FailedPreconditionError,
     data_pb2.PublishBatchResponse.INCORRECT_OFFSET: IncorrectOffsetError,
 }
@@ -40,7 +42,7 @@ _ASYNC: Final[dict[int, type[LiftbridgeError]]] = {
     api_pb2.PublishAsyncError.READONLY: FailedPreconditionError,
     api_pb2.PublishAsyncError.INCORRECT_OFFSET: IncorrectOffsetError,
     api_pb2.PublishAsyncError.ENCRYPTION_FAILED: ServerError,
-    api_pb2.PublishAsyncError.PERMISSION_DENIED: FailedPreconditionError,
+    api_pb2.PublishAsyncError.PERMISSION_DENIED: PermissionDeniedError,
 }
 
 _ACKS: Final[dict[int, type[LiftbridgeError]]] = {

@@ -2,9 +2,10 @@
 
 from datetime import timedelta
 
+from liftbridge_client.aio.access import AccessControl
 from liftbridge_client.aio.admin import AdminClient, connect_admin
 from liftbridge_client.model import TlsFiles
-from liftbridge_client.sync.blocking import BlockingClient, blocking, iterating
+from liftbridge_client.sync.blocking import Blocking, BlockingClient, blocking, iterating
 
 
 def connect_admin_sync(
@@ -19,8 +20,24 @@ def connect_admin_sync(
     return SyncAdminClient(client)
 
 
+class SyncAccessControl(Blocking[AccessControl]):
+    """Blocking access rules of a cluster; see `AccessControl`."""
+
+    rules = blocking(AccessControl.rules)
+    change = blocking(AccessControl.change)
+    disable = blocking(AccessControl.disable)
+    check = blocking(AccessControl.check)
+    convert_policy = blocking(AccessControl.convert_policy)
+    nats_permissions = blocking(AccessControl.nats_permissions)
+
+
 class SyncAdminClient(BlockingClient[AdminClient]):
     """Blocking administration of a cluster; see `AdminClient`."""
+
+    @property
+    def access(self) -> SyncAccessControl:
+        """The access rules of the cluster; see `AdminClient.access`."""
+        return SyncAccessControl(self._portal, self._original.access)
 
     identities = blocking(AdminClient.identities)
     cluster = blocking(AdminClient.cluster)

@@ -4,6 +4,13 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
+from liftbridge_broker.access.rules import (
+    OPERATIONS,
+    AccessRule,
+    NameMatch,
+    ResourceKind,
+    super_rules,
+)
 from liftbridge_broker.controller.commands import (
     MEMBER_ALREADY,
     NOBODY,
@@ -14,6 +21,7 @@ from liftbridge_broker.controller.commands import (
     BrokerLoad,
     CancelReassignment,
     ChangeLeader,
+    ChangeRules,
     Command,
     CordonBroker,
     CreateStream,
@@ -36,6 +44,7 @@ from liftbridge_broker.controller.commands import (
     Resign,
     ResumeStream,
     RevokeToken,
+    SetAccess,
     SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
@@ -369,6 +378,32 @@ class CommandMaker:
         """It leaked."""
         return RevokeToken(token_id=self._token())
 
+    # Access.
+
+    def access(self) -> Command:
+        """Access control on or off."""
+        users = tuple(self._random.sample(("root", "eve", "*"), self._random.randrange(3)))
+        return SetAccess(is_on=not self._flag(3), super_users=users)
+
+    def rules(self) -> Command:
+        """Rules granted and revoked."""
+        return ChangeRules(granted=self._rules(), revoked=self._rules())
+
+    def _rules(self) -> tuple[AccessRule, ...]:
+        made = [
+            AccessRule(
+                self._random.choice(("root", "eve", "*")),
+                self._flag(),
+                kind,
+                self._random.choice((NameMatch.EXACT, NameMatch.PREFIX)),
+                self._random.choice(("cluster", *STREAMS)),
+                self._flag(4),
+                int(self._random.choice(OPERATIONS[kind])),
+            )
+            for kind in self._random.sample(list(ResourceKind), self._random.randrange(3))
+        ]
+        return (*made, *(super_rules("root") if self._flag(6) else ()))
+
 
 KINDS: Final[Mapping[str, Callable[[CommandMaker], Command]]] = {
     "register": CommandMaker.register,
@@ -398,11 +433,14 @@ KINDS: Final[Mapping[str, Callable[[CommandMaker], Command]]] = {
     "create_token": CommandMaker.create_token,
     "expire_token": CommandMaker.expire_token,
     "revoke_token": CommandMaker.revoke_token,
+    "access": CommandMaker.access,
+    "rules": CommandMaker.rules,
 }
 WEIGHTS: Final[Mapping[str, int]] = {
     "register": 10, "unfence": 20, "fence": 5, "alter_partition": 40, "create": 10, "reassign": 4,
     "recover": 6, "change_leader": 4, "prefer": 4, "alter": 4, "remove": 1, "level": 1,
     "bootstrap": 1, "cordon": 1, "mark": 1, "catch_up_rate": 1,
+    "access": 1, "rules": 1,
 }  # fmt: skip
 """Weight of each kind of command; 2 for kinds that are not listed."""
 

@@ -8,7 +8,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 from google.protobuf.message_factory import GetMessageClass
 
 from liftbridge_proto import api_pb2
-from liftbridge_proto.ext.v1 import admin_pb2, data_pb2
+from liftbridge_proto.ext.v1 import access_pb2, admin_pb2, data_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,11 +90,13 @@ def lists_of(
             yield from lists_of(method, field.message_type, whole)
 
 
+ACCESS: Final = access_pb2.DESCRIPTOR.services_by_name["Access"]
 ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 SERVICES: Final = (
     api_pb2.DESCRIPTOR.services_by_name["API"],
     data_pb2.DESCRIPTOR.services_by_name["Data"],
     ADMIN,
+    ACCESS,
 )
 UNARY: Final = [
     method

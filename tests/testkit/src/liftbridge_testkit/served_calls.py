@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.grpc.call import Call, PeerCertificate
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.http2.grpc import trailers_block
 from liftbridge_broker.model.ids import Instant
@@ -33,12 +33,14 @@ class Port:
         end: Status and text that the call ended with, `None` while it is open.
         sent: Sent answers, including message prefixes.
         is_awaiting: Whether the server expects a request soon.
+        principal: Common name of the client's certificate; empty without a certificate.
     """
 
     steps: deque[Iterator[None]] = field(default_factory=deque)
     end: tuple[int, str] | None = None
     sent: bytearray = field(default_factory=bytearray)
     is_awaiting: bool = False
+    principal: str = ""
 
     def room(self, _stream_id: int) -> int:
         """Return a positive number: there is always room."""
@@ -71,8 +73,12 @@ class Port:
     def set_reading(self, _stream_id: int, *, is_reading: bool) -> None:
         """No-op: these calls read no further messages."""
 
-    def peer_certificate(self) -> None:
-        """Return no certificate: there is no TLS."""
+    def peer_certificate(self) -> PeerCertificate | None:
+        """Return a certificate with the name of the principal."""
+        if not self.principal:
+            return None
+        subject = ((("commonName", self.principal),),)
+        return {"subject": subject, "notAfter": "Jan  1 00:00:00 2100 GMT"}
 
 
 @dataclass
@@ -87,26 +93,48 @@ class Served:
         path: str,
         messages: Sequence[bytes],
         watch: AbstractContextManager[None] = NOTHING,
+        principal: str = "",
     ) -> Port:
         """Make a call until it ends or waits; run each of its turns within `watch`."""
-        port = Port()
-        call = Call(port, 1, method=path, peer="", deadline=1e9)
-        handler = self.server.method(path)
-        assert handler is not None, path
+        call, port = self.open(path, messages, watch, principal)
 
         def ends() -> None:
             steps = call.on_half_close()
             if steps is not None:
                 port.steps.append(steps)
 
-        self._do(watch, call, partial(handler, call))
-        self._do(watch, call, lambda: call.on_messages(list(messages)))
-        self._go_on(watch, call, port)
         if call.is_open:
             self._do(watch, call, ends)
             self._go_on(watch, call, port)
         self._do(watch, call, call.cancel)
         return port
+
+    def open(
+        self,
+        path: str,
+        messages: Sequence[bytes],
+        watch: AbstractContextManager[None] = NOTHING,
+        principal: str = "",
+    ) -> tuple[Call, Port]:
+        """Make a call that stays open, for `send` and `work`."""
+        port = Port(principal=principal)
+        authorize = self.server.authorize
+        call = Call(port, 1, method=path, peer="", deadline=1e9, authorize=authorize)
+        handler = self.server.method(path)
+        assert handler is not None, path
+        self._do(watch, call, partial(handler, call))
+        self._do(watch, call, lambda: call.on_messages(list(messages)))
+        self._go_on(watch, call, port)
+        return call, port
+
+    def send(self, call: Call, port: Port, messages: Sequence[bytes]) -> None:
+        """Send more messages of an open call."""
+        self._do(NOTHING, call, lambda: call.on_messages(list(messages)))
+        self._go_on(NOTHING, call, port)
+
+    def work(self, call: Call, port: Port) -> None:
+        """Let the broker and the steps of an open call run."""
+        self._go_on(NOTHING, call, port)
 
     @staticmethod
     def _do(watch: AbstractContextManager[None], call: Call, act: Callable[[], object]) -> None:

@@ -7,7 +7,7 @@ one write with all other output of that turn.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from liftbridge_broker.access.identities import NOBODY, Identity
 from liftbridge_broker.access.principals import Principal
@@ -18,6 +18,9 @@ MAIN_LISTENER: Final = ""
 """The listener that every broker has; other listeners have names."""
 
 PeerCertificate = Mapping[str, object]
+
+Authorize = Callable[["Call", object], None]
+"""Refuses a call with a request, or returns; see `Call.authorize`."""
 
 
 class CallPort(Protocol):
@@ -68,6 +71,16 @@ def _ignore() -> None:
     """Ignore the event."""
 
 
+def allow(_call: "Call", _request: object) -> None:
+    """Allow every call."""
+
+
+def attributes_of(certificate: PeerCertificate) -> Iterator[tuple[str, str]]:
+    """Yield the attributes of the subject, flattened: it is a sequence of sets (RFC 5280)."""
+    parts = cast("tuple[tuple[tuple[str, str], ...], ...]", certificate.get("subject", ()))
+    return (attribute for part in parts for attribute in part)
+
+
 class Call:
     """One RPC, owned by the transport and used by a service; everything on one event loop.
 
@@ -95,6 +108,7 @@ class Call:
     """
 
     __slots__ = (
+        "_authorize",
         "_port",
         "_stream_id",
         "deadline",
@@ -119,7 +133,9 @@ class Call:
         peer: str,
         deadline: float | None,
         listener: str = MAIN_LISTENER,
+        authorize: "Authorize" = allow,
     ) -> None:
+        self._authorize = authorize
         self._port = port
         self._stream_id = stream_id
         self.method = method
@@ -151,6 +167,17 @@ class Call:
         None without TLS and when the client presented none.
         """
         return self._port.peer_certificate()
+
+    def authorize(self, request: object) -> None:
+        """Refuse what the caller may not do; services call it before anything else.
+
+        Args:
+            request: The decoded request.
+
+        Raises:
+            PermissionDeniedError: The access rules forbid it.
+        """
+        self._authorize(self, request)
 
     @property
     def room(self) -> int:

@@ -280,6 +280,7 @@ class Calls:
             peer=self._peer,
             deadline=deadline,
             listener=self._listener,
+            authorize=self._owner.authorize,
         )
         self._calls[stream_id] = call
         self._owner.on_call_opened()

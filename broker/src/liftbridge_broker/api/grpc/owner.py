@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.grpc.call import Authorize, Call
 from liftbridge_broker.api.grpc.identities import OutlivedCalls
 from liftbridge_broker.api.grpc.turns import Turns
 from liftbridge_broker.http2.events import ConnectionEnded
@@ -21,6 +21,7 @@ class ConnectionOwner(Protocol[Connection_contra]):
     turns: Turns
     authenticator: Authenticator | None
     outlived: OutlivedCalls
+    authorize: Authorize
 
     def on_open(self, connection: Connection_contra, now: int) -> bool:
         """Admit a new connection; return whether it got a slot."""

@@ -93,6 +93,7 @@ class Reflection:
         """Answer each request of a stream with one response, in order."""
 
         def on_messages(messages: list[bytes]) -> None:
+            call.authorize(messages)
             call.go_on(self._answers(call, messages))
 
         call.on_messages = on_messages

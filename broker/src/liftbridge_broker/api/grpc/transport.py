@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from liftbridge_broker.api.grpc.call import MAIN_LISTENER, Call
+from liftbridge_broker.api.grpc.call import MAIN_LISTENER, Authorize, Call, allow
 from liftbridge_broker.api.grpc.connection import GrpcConnection
 from liftbridge_broker.api.grpc.identities import OutlivedCalls
 from liftbridge_broker.api.grpc.listener import Listener, bound_sockets
@@ -112,6 +112,7 @@ class GrpcServer:
         turns: Scheduler of the connections' work.
         authenticator: Finds out who calls; None if everyone is anonymous.
         outlived: Ends calls that outlive the identity they began with.
+        authorize: Refuses calls that the caller may not make; see `Call.authorize`.
     """
 
     def __init__(
@@ -125,7 +126,9 @@ class GrpcServer:
         files_max: int = sys.maxsize,
         observer: Observer | None = None,
         authenticator: Authenticator | None = None,
+        authorize: Authorize = allow,
     ) -> None:
+        self.authorize = authorize
         self.limits = limits or Limits()
         self.stats = ServerStats()
         self.turns = Turns()

@@ -362,6 +362,7 @@ class PublishBatchResponse(_message.Message):
         UNAVAILABLE: _ClassVar[PublishBatchResponse.Error]
         PAUSED: _ClassVar[PublishBatchResponse.Error]
         INCORRECT_OFFSET: _ClassVar[PublishBatchResponse.Error]
+        PERMISSION_DENIED: _ClassVar[PublishBatchResponse.Error]
     OK: PublishBatchResponse.Error
     UNKNOWN: PublishBatchResponse.Error
     BAD_REQUEST: PublishBatchResponse.Error
@@ -375,6 +376,7 @@ class PublishBatchResponse(_message.Message):
     UNAVAILABLE: PublishBatchResponse.Error
     PAUSED: PublishBatchResponse.Error
     INCORRECT_OFFSET: PublishBatchResponse.Error
+    PERMISSION_DENIED: PublishBatchResponse.Error
     class Piece(_message.Message):
         __slots__ = ("base_offset", "record_count")
         BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]

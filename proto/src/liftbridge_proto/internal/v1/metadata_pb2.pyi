@@ -22,6 +22,22 @@ class UncleanMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNCLEAN_MODE_MANUAL: _ClassVar[UncleanMode]
     UNCLEAN_MODE_BALANCED: _ClassVar[UncleanMode]
     UNCLEAN_MODE_PROACTIVE: _ClassVar[UncleanMode]
+
+class ResourceKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RESOURCE_KIND_UNSPECIFIED: _ClassVar[ResourceKind]
+    RESOURCE_KIND_STREAM: _ClassVar[ResourceKind]
+    RESOURCE_KIND_SUBJECT: _ClassVar[ResourceKind]
+    RESOURCE_KIND_GROUP: _ClassVar[ResourceKind]
+    RESOURCE_KIND_CURSOR: _ClassVar[ResourceKind]
+    RESOURCE_KIND_CLUSTER: _ClassVar[ResourceKind]
+
+class NameMatch(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NAME_MATCH_UNSPECIFIED: _ClassVar[NameMatch]
+    NAME_MATCH_EXACT: _ClassVar[NameMatch]
+    NAME_MATCH_PREFIX: _ClassVar[NameMatch]
+    NAME_MATCH_PATTERN: _ClassVar[NameMatch]
 FSYNC_POLICY_UNSPECIFIED: FsyncPolicy
 FSYNC_POLICY_NEVER: FsyncPolicy
 FSYNC_POLICY_INTERVAL: FsyncPolicy
@@ -31,6 +47,50 @@ UNCLEAN_MODE_UNSPECIFIED: UncleanMode
 UNCLEAN_MODE_MANUAL: UncleanMode
 UNCLEAN_MODE_BALANCED: UncleanMode
 UNCLEAN_MODE_PROACTIVE: UncleanMode
+RESOURCE_KIND_UNSPECIFIED: ResourceKind
+RESOURCE_KIND_STREAM: ResourceKind
+RESOURCE_KIND_SUBJECT: ResourceKind
+RESOURCE_KIND_GROUP: ResourceKind
+RESOURCE_KIND_CURSOR: ResourceKind
+RESOURCE_KIND_CLUSTER: ResourceKind
+NAME_MATCH_UNSPECIFIED: NameMatch
+NAME_MATCH_EXACT: NameMatch
+NAME_MATCH_PREFIX: NameMatch
+NAME_MATCH_PATTERN: NameMatch
+
+class AccessRule(_message.Message):
+    __slots__ = ("principal", "is_group", "kind", "match", "name", "is_denied", "operations")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    IS_GROUP_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MATCH_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    IS_DENIED_FIELD_NUMBER: _ClassVar[int]
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    is_group: bool
+    kind: ResourceKind
+    match: NameMatch
+    name: str
+    is_denied: bool
+    operations: int
+    def __init__(self, principal: _Optional[str] = ..., is_group: _Optional[bool] = ..., kind: _Optional[_Union[ResourceKind, str]] = ..., match: _Optional[_Union[NameMatch, str]] = ..., name: _Optional[str] = ..., is_denied: _Optional[bool] = ..., operations: _Optional[int] = ...) -> None: ...
+
+class SetAccess(_message.Message):
+    __slots__ = ("is_on", "super_users")
+    IS_ON_FIELD_NUMBER: _ClassVar[int]
+    SUPER_USERS_FIELD_NUMBER: _ClassVar[int]
+    is_on: bool
+    super_users: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, is_on: _Optional[bool] = ..., super_users: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ChangeRules(_message.Message):
+    __slots__ = ("granted", "revoked")
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_FIELD_NUMBER: _ClassVar[int]
+    granted: _containers.RepeatedCompositeFieldContainer[AccessRule]
+    revoked: _containers.RepeatedCompositeFieldContainer[AccessRule]
+    def __init__(self, granted: _Optional[_Iterable[_Union[AccessRule, _Mapping]]] = ..., revoked: _Optional[_Iterable[_Union[AccessRule, _Mapping]]] = ...) -> None: ...
 
 class StreamOverrides(_message.Message):
     __slots__ = ("retention_bytes_max", "retention_messages_max", "retention_age_ms_max", "cleaner_interval_ms", "segment_bytes_max", "segment_age_ms_max", "compact_goroutines_max", "compact_enabled", "auto_pause_ms", "auto_pause_disable_if_subscribers", "min_isr", "optimistic_concurrency", "encryption", "fsync_policy", "tombstone_retention_ms", "unclean_mode", "retention_cursor", "retention_cursor_bytes_max", "ack_reply")
@@ -477,7 +537,7 @@ class AdvertiseListeners(_message.Message):
     def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., listeners: _Optional[_Iterable[_Union[ListenerAddress, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign", "mark_stream", "set_catch_up_rate", "advertise_listeners", "create_token", "expire_token", "revoke_token")
+    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign", "mark_stream", "set_catch_up_rate", "advertise_listeners", "create_token", "expire_token", "revoke_token", "set_access", "change_rules")
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     CREATE_STREAM_FIELD_NUMBER: _ClassVar[int]
     DELETE_STREAM_FIELD_NUMBER: _ClassVar[int]
@@ -507,6 +567,8 @@ class Command(_message.Message):
     CREATE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     EXPIRE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     REVOKE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SET_ACCESS_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_RULES_FIELD_NUMBER: _ClassVar[int]
     register_broker: RegisterBroker
     create_stream: CreateStream
     delete_stream: DeleteStream
@@ -536,7 +598,9 @@ class Command(_message.Message):
     create_token: CreateToken
     expire_token: ExpireToken
     revoke_token: RevokeToken
-    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ..., mark_stream: _Optional[_Union[MarkStream, _Mapping]] = ..., set_catch_up_rate: _Optional[_Union[SetCatchUpRate, _Mapping]] = ..., advertise_listeners: _Optional[_Union[AdvertiseListeners, _Mapping]] = ..., create_token: _Optional[_Union[CreateToken, _Mapping]] = ..., expire_token: _Optional[_Union[ExpireToken, _Mapping]] = ..., revoke_token: _Optional[_Union[RevokeToken, _Mapping]] = ...) -> None: ...
+    set_access: SetAccess
+    change_rules: ChangeRules
+    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ..., mark_stream: _Optional[_Union[MarkStream, _Mapping]] = ..., set_catch_up_rate: _Optional[_Union[SetCatchUpRate, _Mapping]] = ..., advertise_listeners: _Optional[_Union[AdvertiseListeners, _Mapping]] = ..., create_token: _Optional[_Union[CreateToken, _Mapping]] = ..., expire_token: _Optional[_Union[ExpireToken, _Mapping]] = ..., revoke_token: _Optional[_Union[RevokeToken, _Mapping]] = ..., set_access: _Optional[_Union[SetAccess, _Mapping]] = ..., change_rules: _Optional[_Union[ChangeRules, _Mapping]] = ...) -> None: ...
 
 class Restart(_message.Message):
     __slots__ = ("incarnation_id", "started", "is_clean", "version")
@@ -698,8 +762,16 @@ class Token(_message.Message):
     created_by: str
     def __init__(self, token_id: _Optional[str] = ..., principal: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., verifier: _Optional[str] = ..., created: _Optional[int] = ..., expires: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
 
+class Access(_message.Message):
+    __slots__ = ("is_on", "rules")
+    IS_ON_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    is_on: bool
+    rules: _containers.RepeatedCompositeFieldContainer[AccessRule]
+    def __init__(self, is_on: _Optional[bool] = ..., rules: _Optional[_Iterable[_Union[AccessRule, _Mapping]]] = ...) -> None: ...
+
 class Snapshot(_message.Message):
-    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain", "catch_up_rate", "tokens")
+    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain", "catch_up_rate", "tokens", "access")
     APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
@@ -709,6 +781,7 @@ class Snapshot(_message.Message):
     CHAIN_FIELD_NUMBER: _ClassVar[int]
     CATCH_UP_RATE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
     applied_index: int
     brokers: _containers.RepeatedCompositeFieldContainer[Broker]
     streams: _containers.RepeatedCompositeFieldContainer[Stream]
@@ -718,7 +791,8 @@ class Snapshot(_message.Message):
     chain: int
     catch_up_rate: int
     tokens: _containers.RepeatedCompositeFieldContainer[Token]
-    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ...) -> None: ...
+    access: Access
+    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., access: _Optional[_Union[Access, _Mapping]] = ...) -> None: ...
 
 class Cursor(_message.Message):
     __slots__ = ("stream", "partition", "cursor_id", "offset", "stream_id", "unclean_epoch")

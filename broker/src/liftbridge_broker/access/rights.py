@@ -1,0 +1,208 @@
+"""Rights: what the rules let one principal do, answered from a cache.
+
+Names of streams, groups and cursors are looked up as they are. Subjects may have wildcards: a
+stream on `shop.*` needs a rule that contains all of it, and a deny of any part refuses it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from liftbridge_broker.access.rules import (
+    AccessRule,
+    NameMatch,
+    Operation,
+    ResourceKind,
+    operations_of,
+)
+from liftbridge_broker.model.subjects import has_wildcard
+
+CACHE_COUNT_MAX: Final = 4_096
+"""Answers kept for one principal and kind of resource."""
+
+_ONE: Final = "*"
+_REST: Final = ">"
+_TOKENS: Final = {_ONE: r"[^.]*", _REST: r".*"}
+
+
+def contains(pattern: str, subject: str) -> bool:
+    """Return whether a pattern matches everything that a subject, perhaps with wildcards, does."""
+    wanted, given = pattern.split("."), subject.split(".")
+    for position, token in enumerate(wanted):
+        if position >= len(given):
+            return False
+        if token == _REST:
+            return True
+        if given[position] == _REST or token not in (_ONE, given[position]):
+            return False
+    return len(given) == len(wanted)
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Return whether some subject matches both of two patterns."""
+    ours, theirs = one.split("."), other.split(".")
+    for mine, yours in zip(ours, theirs, strict=False):
+        if _REST in (mine, yours):
+            return True
+        if mine != yours and _ONE not in (mine, yours):
+            return False
+    return len(ours) == len(theirs)
+
+
+class _Names:
+    """The rules for one kind of resource with one effect, by how they name it.
+
+    All of them are added before the first look-up.
+    """
+
+    __slots__ = ("_by_match", "_expressions", "_lengths", "exact", "patterns", "prefixes")
+
+    def __init__(self) -> None:
+        self.exact: dict[str, int] = {}
+        self.prefixes: dict[str, int] = {}
+        self.patterns: dict[str, int] = {}
+        self._by_match = {
+            NameMatch.EXACT: self.exact,
+            NameMatch.PREFIX: self.prefixes,
+            NameMatch.PATTERN: self.patterns,
+        }
+        self._lengths: list[int] = []
+        self._expressions: list[tuple[re.Pattern[str], int]] | None = None
+
+    def add(self, rule: AccessRule) -> None:
+        """Add the operations of a rule."""
+        names = self._by_match[rule.match]
+        names[rule.name] = names.get(rule.name, 0) | operations_of(rule.kind, rule.operations)
+
+    def of_name(self, name: str) -> int:
+        """Return the operations of all rules that name this resource."""
+        expressions = self._compiled()
+        found = self.exact.get(name, 0)
+        for length in self._lengths:
+            if length > len(name):
+                break
+            found |= self.prefixes.get(name[:length], 0)
+        for expression, operations in expressions:
+            if expression.fullmatch(name):
+                found |= operations
+        return found
+
+    def _compiled(self) -> list[tuple[re.Pattern[str], int]]:
+        """Return one regular expression for all patterns with the same operations."""
+        if self._expressions is None:
+            self._lengths = sorted(set(map(len, self.prefixes)))
+            by_operations: dict[int, list[str]] = {}
+            for pattern, operations in self.patterns.items():
+                tokens = (_TOKENS.get(one) or re.escape(one) for one in pattern.split("."))
+                by_operations.setdefault(operations, []).append(r"\.".join(tokens))
+            self._expressions = [
+                (re.compile("|".join(some), re.DOTALL), operations)
+                for operations, some in by_operations.items()
+            ]
+        return self._expressions
+
+    def of_all_in(self, wide: str) -> int:
+        """Return the operations of rules that contain all that a subject with wildcards matches."""
+        literal = _literal(wide)
+        found = self.exact.get(wide, 0)
+        for pattern, operations in self.patterns.items():
+            if contains(pattern, wide):
+                found |= operations
+        for prefix, operations in self.prefixes.items():
+            if literal.startswith(prefix):
+                found |= operations
+        return found
+
+    def of_any_in(self, wide: str) -> int:
+        """Return the operations of rules that may name any part of what such a subject matches."""
+        literal, found = _literal(wide), 0
+        for name, operations in (*self.exact.items(), *self.patterns.items()):
+            if overlaps(name, wide):
+                found |= operations
+        for prefix, operations in self.prefixes.items():
+            if literal.startswith(prefix) or prefix.startswith(literal):
+                found |= operations
+        return found
+
+
+def _literal(wide: str) -> str:
+    """Return what a subject begins with before its first wildcard token."""
+    tokens: list[str] = []
+    for token in wide.split("."):
+        if token in (_ONE, _REST):
+            return ".".join((*tokens, ""))
+        tokens.append(token)
+    return wide
+
+
+def concerns(rule: AccessRule, operation: Operation, name: str) -> bool:
+    """Return whether a rule by itself allows, or denies, an operation on a resource of its kind."""
+    if not rule.is_denied:
+        return Rights([rule]).allows(operation, rule.kind, name)
+    exact = rule.kind is ResourceKind.CLUSTER
+    everything = rule._replace(
+        match=NameMatch.EXACT if exact else NameMatch.PREFIX,
+        name=rule.name if exact else "",
+        is_denied=False,
+        operations=int(Operation.ALL),
+    )
+    return not Rights([everything, rule]).allows(operation, rule.kind, name)
+
+
+class Rights:
+    """What one principal may do.
+
+    Args:
+        rules: All rules that apply to it.
+
+    Attributes:
+        is_known: Whether any rule allows it anything.
+    """
+
+    __slots__ = ("_allowed", "_caches", "_denied", "is_known")
+
+    def __init__(self, rules: Iterable[AccessRule]) -> None:
+        self._allowed = {kind: _Names() for kind in ResourceKind}
+        self._denied = {kind: _Names() for kind in ResourceKind}
+        self._caches: list[dict[str, int]] = [{} for _ in range(len(ResourceKind) + 1)]
+        self.is_known = False
+        for rule in rules:
+            (self._denied if rule.is_denied else self._allowed)[rule.kind].add(rule)
+            self.is_known = self.is_known or not rule.is_denied
+
+    def allows(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        """Return whether an operation is allowed and not denied."""
+        cache = self._caches[kind]
+        found = cache.get(name)
+        if found is None:
+            found = self._look_up(kind, name)
+            if len(cache) >= CACHE_COUNT_MAX:
+                cache.clear()
+            cache[name] = found
+        return found & operation != 0
+
+    def _look_up(self, kind: ResourceKind, name: str) -> int:
+        allowed, denied = self._allowed[kind], self._denied[kind]
+        if kind is ResourceKind.SUBJECT and has_wildcard(name):
+            may, may_not = allowed.of_all_in(name), denied.of_any_in(name)
+        else:
+            may, may_not = allowed.of_name(name), denied.of_name(name)
+        if may and kind is ResourceKind.STREAM:
+            may |= Operation.DESCRIBE  # whoever uses a stream may see it, as in Kafka
+        return may & ~may_not  # guard Access.deny
+
+    def subjects(self, operation: Operation) -> Iterator[tuple[str, bool]]:
+        """Yield patterns of NATS for the subjects of rules, and whether each is denied.
+
+        A prefix that does not end at a dot has no pattern: it is left out where it allows, and
+        widened to its token where it denies.
+        """
+        for names, is_denied in ((self._allowed, False), (self._denied, True)):
+            found = names[ResourceKind.SUBJECT]
+            for name, operations in (*found.exact.items(), *found.patterns.items()):
+                if operations & operation:
+                    yield name, is_denied
+            for prefix, operations in found.prefixes.items():
+                head, _, last = prefix.rpartition(".")
+                if operations & operation and (not last or is_denied):
+                    yield (f"{head}.>" if head else _REST), is_denied

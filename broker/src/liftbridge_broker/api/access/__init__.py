@@ -1,0 +1,1 @@
+"""Access control of calls: what each method needs, and who gets it."""

@@ -1,0 +1,250 @@
+"""What rules allow, compared with a plain reading of each rule; subjects with wildcards."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Final
+
+import pytest
+
+from liftbridge_broker.access.gate import PRINCIPALS_MAX, Gate
+from liftbridge_broker.access.principals import ANONYMOUS, Principal
+from liftbridge_broker.access.rights import CACHE_COUNT_MAX, contains, overlaps
+from liftbridge_broker.access.rule_set import RuleSet
+from liftbridge_broker.access.rules import (
+    OPERATIONS,
+    AccessRule,
+    NameMatch,
+    Operation,
+    ResourceKind,
+    check_rule,
+    super_rules,
+    text_of,
+)
+from liftbridge_broker.errors import InvalidRequestError
+from liftbridge_broker.model.subjects import matches
+
+NAMES: Final = ("a", "a.b", "a.b.c", "ab", "b", "b.a", "cluster", "a/b")
+WIDE: Final = ("*", ">", "a.*", "a.>", "*.b", "a.*.c", "*.*", "b.>")
+PRINCIPALS: Final = (
+    ANONYMOUS,
+    Principal("alice"),
+    Principal("alfred", ("ops",)),
+    Principal("bob", ("ops", "dev")),
+)
+
+
+def rule(
+    principal: str = "alice",
+    kind: ResourceKind = ResourceKind.STREAM,
+    name: str = "a",
+    operations: int = Operation.READ,
+    match: NameMatch = NameMatch.EXACT,
+    *,
+    is_denied: bool = False,
+    is_group: bool = False,
+) -> AccessRule:
+    return AccessRule(principal, is_group, kind, match, name, is_denied, int(operations))
+
+
+def _random_rule(random: Random) -> AccessRule:
+    kind = random.choice(list(ResourceKind))
+    match = NameMatch.EXACT if kind is ResourceKind.CLUSTER else random.choice(list(NameMatch))
+    names = {
+        NameMatch.EXACT: ("cluster",) if kind is ResourceKind.CLUSTER else NAMES,
+        NameMatch.PREFIX: ("", "a", "a.", "ab"),
+        NameMatch.PATTERN: WIDE,
+    }[match]
+    return rule(
+        random.choice(("*", "al*", "alice", "bob", "ops", "o*")),
+        kind,
+        random.choice(names),
+        random.choice((*OPERATIONS[kind], Operation.ALL)),
+        match,
+        is_denied=not random.randrange(3),
+        is_group=not random.randrange(3),
+    )
+
+
+def _applies(one: AccessRule, who: Principal) -> bool:
+    if one.principal == "*" and not one.is_group:
+        return True
+    names = who.groups if one.is_group else (who.name,) if who.name else ()
+    if one.principal.endswith("*"):
+        return any(name.startswith(one.principal[:-1]) for name in names)
+    return one.principal in names
+
+
+def _names(one: AccessRule, name: str) -> bool:
+    match one.match:
+        case NameMatch.EXACT:
+            return one.name == name
+        case NameMatch.PREFIX:
+            return name.startswith(one.name)
+        case NameMatch.PATTERN:
+            return matches(one.name, name)
+
+
+def _allows(
+    rules: Sequence[AccessRule],
+    who: Principal,
+    operation: Operation,
+    kind: ResourceKind,
+    named: Callable[[AccessRule], bool],
+) -> bool:
+    """Read every rule as it is written."""
+    mine = [one for one in rules if _applies(one, who) and one.kind is kind and named(one)]
+    denies = [one for one in mine if one.is_denied]
+    allows = [one for one in mine if not one.is_denied]
+    if any(one.operations & (operation | Operation.ALL) for one in denies):
+        return False
+    if operation is Operation.DESCRIBE and kind is ResourceKind.STREAM:
+        return bool(allows)
+    return any(one.operations & (operation | Operation.ALL) for one in allows)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_answers_are_those_of_a_plain_reading_of_the_rules(seed: int) -> None:
+    random = Random(seed)
+    rules = [_random_rule(random) for _ in range(random.randrange(1, 12))]
+    unique = {one.key: one for one in rules}
+    gate = Gate()
+    gate.enforce([RuleSet(unique.values())])
+    for who in PRINCIPALS:
+        for kind, operations in OPERATIONS.items():
+            for name in NAMES:
+                for operation in operations:
+                    expected = _allows(
+                        [*unique.values()],
+                        who,
+                        operation,
+                        kind,
+                        lambda one, name=name: _names(one, name),  # type: ignore[misc] # bound now
+                    )
+                    assert gate.allows(who, operation, kind, name) == expected, (who, kind, name)
+
+
+def test_a_subject_with_wildcards_needs_a_rule_for_all_of_it_and_no_deny_of_any_part() -> None:
+    subjects = [f"{one}.{two}" for one in "ab" for two in ("a", "b", "c.d", "c")] + ["a", "b"]
+    for wide in WIDE:
+        part = [one for one in subjects if matches(wide, one)]
+        for other in (*WIDE, *NAMES[:6]):
+            if contains(other, wide):
+                assert all(matches(other, one) for one in part), (other, wide)
+            if any(matches(other, one) for one in part):
+                assert overlaps(other, wide), (other, wide)
+        assert contains(wide, wide)
+        assert contains(">", wide)
+    assert not contains("a.*", "a.>")
+    assert not contains("a.*.*", "a.>")
+    assert contains("a.>", "a.*.c")
+
+    allow = rule(kind=ResourceKind.SUBJECT, name="a.>", match=NameMatch.PATTERN, operations=256)
+    deny = rule(kind=ResourceKind.SUBJECT, name="a.b", operations=256, is_denied=True)
+    gate = Gate()
+    gate.enforce([RuleSet([allow, deny])])
+    alice = Principal("alice")
+    for subject, is_allowed in (("a.c", True), ("a.*", False), ("a.*.c", True), (">", False)):
+        found = gate.allows(alice, Operation.ATTACH, ResourceKind.SUBJECT, subject)
+        assert found == is_allowed, subject
+
+
+def test_a_prefix_denies_every_subject_that_may_begin_with_it() -> None:
+    everything = rule(kind=ResourceKind.SUBJECT, name="", match=NameMatch.PREFIX, operations=256)
+    denied = rule(
+        kind=ResourceKind.SUBJECT,
+        name="a.bc",
+        match=NameMatch.PREFIX,
+        operations=256,
+        is_denied=True,
+    )
+    rights = RuleSet([everything, denied]).rights_of(Principal("alice"))
+    for subject, is_allowed in (("a.bcd", False), ("a.*", False), ("b.*", True), ("a.c.*", True)):
+        found = rights.allows(Operation.ATTACH, ResourceKind.SUBJECT, subject)
+        assert found == is_allowed, subject
+
+
+def test_every_rule_set_in_force_must_allow() -> None:
+    alice, bob = Principal("alice"), Principal("bob")
+    gate = Gate()
+    assert not gate.is_closed
+    assert gate.allows(bob, Operation.READ, ResourceKind.STREAM, "a")
+    gate.enforce([RuleSet([rule(), rule("bob")]), RuleSet([rule()])])
+    assert gate.is_closed
+    assert gate.allows(alice, Operation.READ, ResourceKind.STREAM, "a")
+    assert gate.knows(alice)
+    assert not gate.allows(bob, Operation.READ, ResourceKind.STREAM, "a")
+    assert not gate.knows(bob)
+    assert not gate.knows(ANONYMOUS)
+
+
+def test_answers_follow_a_change_and_caches_are_bounded() -> None:
+    rules, gate = RuleSet([rule(match=NameMatch.PREFIX, name="")]), Gate()
+    gate.enforce([rules])
+    for number in range(CACHE_COUNT_MAX + 2):
+        assert gate.allows(Principal("alice"), Operation.READ, ResourceKind.STREAM, f"s{number}")
+    for number in range(PRINCIPALS_MAX + 2):
+        assert not gate.allows(Principal(f"p{number}"), Operation.READ, ResourceKind.STREAM, "a")
+    (change,) = rules.with_changes((), [rule(match=NameMatch.PREFIX, name="")])
+    rules.put(change)
+    gate.enforce([rules])
+    assert not gate.allows(Principal("alice"), Operation.READ, ResourceKind.STREAM, "s0")
+    assert not len(rules)
+
+
+def test_operations_are_added_and_taken_away_each_by_itself() -> None:
+    rules = RuleSet([rule(operations=Operation.READ | Operation.PUBLISH)])
+    granted = [rule(operations=Operation.ALTER)]
+    revoked = [rule(operations=Operation.READ), rule("bob")]
+    (changed,) = rules.with_changes(granted, revoked)
+    assert changed.operations == Operation.PUBLISH | Operation.ALTER
+    assert rules.with_changes([rule()], ()) == ()
+    assert rules.with_changes([rule()], [rule()])[0].operations == Operation.PUBLISH
+
+
+def test_super_users_may_do_everything() -> None:
+    rules = RuleSet(super_rules("root"))
+    assert rules.has_granter
+    rights = rules.rights_of(Principal("root"))
+    for kind, operations in OPERATIONS.items():
+        name = "cluster" if kind is ResourceKind.CLUSTER else "anything"
+        assert all(rights.allows(operation, kind, name) for operation in operations)
+    assert rights.allows(Operation.ATTACH, ResourceKind.SUBJECT, ">")
+
+
+def test_nobody_may_change_rules_when_every_such_rule_is_denied() -> None:
+    grants = rule(
+        kind=ResourceKind.CLUSTER, name="cluster", operations=Operation.GRANT, principal="o*"
+    )
+    assert RuleSet([grants]).has_granter
+    denied = grants._replace(principal="*", is_denied=True)
+    assert not RuleSet([grants, denied]).has_granter
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (rule(""), "principal ''"),
+        (rule("a" * 513), "512 bytes"),
+        (rule("a\n"), "printable"),
+        (rule(operations=0), "operations of a rule for a stream: must be some of create"),
+        (rule(operations=Operation.JOIN), "must be some of create"),
+        (rule(name=""), "Name cannot be empty"),
+        (rule(name="a*"), "Name is invalid"),
+        (rule(name="a*", match=NameMatch.PREFIX), "must not contain"),
+        (rule(name="a.b", match=NameMatch.PATTERN), "has no wildcard"),
+        (rule(name="a.b*", match=NameMatch.PATTERN), "whole token"),
+        (rule(name="s" * 256, match=NameMatch.PREFIX), "255 bytes"),
+        (rule(kind=ResourceKind.CLUSTER, operations=Operation.GRANT), "must be 'cluster'"),
+        (rule(kind=ResourceKind.SUBJECT, operations=256, name="a.*"), "name it as a pattern"),
+        (rule(kind=ResourceKind.GROUP, operations=Operation.JOIN, name=""), "must not be empty"),
+        (rule(kind=ResourceKind.CURSOR, name="orders"), "STREAM/CURSOR"),
+    ],
+)
+def test_a_rule_that_nothing_can_meet_is_refused(wrong: AccessRule, said: str) -> None:
+    with pytest.raises(InvalidRequestError, match=said.replace("*", r"\*")):
+        check_rule(wrong)
+
+
+def test_a_rule_reads_as_a_line() -> None:
+    denied = rule("ops", name="a.", match=NameMatch.PREFIX, is_denied=True, is_group=True)
+    assert text_of(denied) == "deny group ops read stream:a.*"
