@@ -9,7 +9,8 @@ level (C21).
 
 from typing import assert_never
 
-from liftbridge_broker.controller import brokers, partitions, reassignment, streams
+from liftbridge_broker.controller import brokers, groups, partitions, reassignment, streams
+from liftbridge_broker.controller.checks import check_groups_level
 from liftbridge_broker.controller.commands import (
     AdvertiseListeners,
     AlterPartition,
@@ -17,21 +18,27 @@ from liftbridge_broker.controller.commands import (
     Bootstrap,
     BrokerCommand,
     CancelReassignment,
+    ChangeCoordinator,
     ChangeLeader,
     ClusterCommand,
     Command,
     CordonBroker,
     CreateStream,
     DeclareUnclean,
+    DeleteGroup,
     DeleteStream,
     ElectPreferred,
     FenceBroker,
+    GroupCommand,
     InitPublisher,
+    JoinGroup,
+    LeaveGroup,
     MarkStream,
     PartitionCommand,
     PauseStream,
     RecoverUnclean,
     RegisterBroker,
+    ReleasePartitions,
     RemoveBroker,
     Resign,
     ResumeStream,
@@ -67,6 +74,8 @@ def decide(state: ClusterState, index: MetadataIndex, command: Command) -> Decis
             return _decide_broker(state, index, command)
         if isinstance(command, PartitionCommand):
             return _decide_partition(state, index, command)
+        if isinstance(command, GroupCommand):
+            return _decide_group(state, index, command)
         return _decide_stream(state, index, command)
     except LiftbridgeError as refusal:
         # The traceback refers to frames that hold the decision: a cycle for the collector.
@@ -150,6 +159,24 @@ def _decide_stream(state: ClusterState, index: MetadataIndex, command: StreamCom
             decision = streams.init_publisher(state, index, command)
         case MarkStream():
             decision = streams.mark_stream(state, command)
+        case _:
+            assert_never(command)
+    return decision
+
+
+def _decide_group(state: ClusterState, index: MetadataIndex, command: GroupCommand) -> Decision:
+    check_groups_level(state)  # guard Group.level
+    match command:
+        case JoinGroup():
+            decision = groups.join_group(state, index, command)
+        case LeaveGroup():
+            decision = groups.leave_group(state, index, command)
+        case ChangeCoordinator():
+            decision = groups.change_coordinator(state, index, command)
+        case ReleasePartitions():
+            decision = groups.release_partitions(state, index, command)
+        case DeleteGroup():
+            decision = groups.delete_group(state, command)
         case _:
             assert_never(command)
     return decision

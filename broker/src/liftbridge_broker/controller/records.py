@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from liftbridge_broker.controller.state import BrokerState, PublisherState, StreamPolicy
 from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.groups import Group, Member
 from liftbridge_broker.model.ids import (
     BrokerId,
     LeaderEpoch,
@@ -43,6 +44,19 @@ class Cause(StrEnum):
     DECLARED_UNCLEAN = "declared_unclean"
     RESIGNED = "resigned"
     STREAM_ALTERED = "stream_altered"
+
+
+class GroupCause(StrEnum):
+    """Cause of a change of a consumer group, for observers."""
+
+    JOINED = "joined"
+    SUBSCRIBED = "subscribed"
+    LEFT = "left"
+    EXPIRED = "expired"
+    EVICTED = "evicted"
+    RELEASED = "released"
+    REASSIGNED = "reassigned"
+    COORDINATOR = "coordinator"
 
 
 class Bootstrapped(NamedTuple):
@@ -186,6 +200,34 @@ class PublisherForgotten(NamedTuple):
     publisher_id: PublisherId
 
 
+class GroupChanged(NamedTuple):
+    """A consumer group has this state from now on.
+
+    Attributes:
+        group: The state; its group epoch is the index of the command.
+        cause: Reason for the change.
+        member_id: Member that the change is about; empty when it is about the group.
+    """
+
+    group: Group
+    cause: GroupCause
+    member_id: str
+
+
+class GroupEnded(NamedTuple):
+    """A consumer group has lost its last member, or was deleted.
+
+    Attributes:
+        group_id: Name of the group.
+        cause: Reason for the end.
+        member_id: Its last member; empty when the group was deleted.
+    """
+
+    group_id: str
+    cause: GroupCause
+    member_id: str
+
+
 Record = (
     Bootstrapped
     | FeatureLevelSet
@@ -201,6 +243,8 @@ Record = (
     | ReadonlySet
     | PublisherInitialised
     | PublisherForgotten
+    | GroupChanged
+    | GroupEnded
 )
 
 
@@ -250,7 +294,22 @@ class Outcomes(NamedTuple):
     outcomes: tuple[PartitionOutcome, ...]
 
 
-Answer = Done | BrokerEpochAnswer | StreamIdAnswer | PublisherState | PartitionAnswer | Outcomes
+class MemberAnswer(NamedTuple):
+    """Answer to a command of a member of a group: the group and the member afterwards."""
+
+    group: Group
+    member: Member
+
+
+Answer = (
+    Done
+    | BrokerEpochAnswer
+    | StreamIdAnswer
+    | PublisherState
+    | PartitionAnswer
+    | Outcomes
+    | MemberAnswer
+)
 """Answers of commands; `InitPublisher` gets the publisher's new state."""
 
 

@@ -12,6 +12,8 @@ from liftbridge_broker.controller.records import (
     CatchUpRateSet,
     Decision,
     FeatureLevelSet,
+    GroupChanged,
+    GroupEnded,
     PartitionChanged,
     PartitionsPaused,
     PartitionsResumed,
@@ -82,6 +84,11 @@ def replay(state: ClusterState, record: Record) -> None:
             _replay_flags(state.streams[record.stream_id], record)
         case PublisherInitialised() | PublisherForgotten():
             _replay_publisher(state, record)
+        case GroupChanged(group):
+            assert group.members
+            state.groups[group.group_id] = group
+        case GroupEnded():
+            del state.groups[record.group_id]
         case _:
             assert_never(record)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
 
+from liftbridge_broker.model.groups import Group
 from liftbridge_broker.model.ids import (
     BrokerId,
     LeaderEpoch,
@@ -244,6 +245,7 @@ class ClusterState:
             without limit.
         chain: Hash over all records so far, 64 bits; equal on all nodes of one version after the
             same command.
+        groups: Consumer groups by name, in order of creation.
         publisher_epochs: Epochs of all idempotent publishers by id; follows from `streams`.
         partition_count: Number of partitions of all streams; follows from `streams`.
         replica_counts: Replicas by broker, those being added included; follows from `streams`.
@@ -258,6 +260,7 @@ class ClusterState:
     deleted: dict[StreamId, MetadataIndex] = field(default_factory=dict)
     catch_up_rate: int = 0
     chain: int = 0
+    groups: dict[str, Group] = field(default_factory=dict)
     publisher_epochs: dict[PublisherId, int] = field(default_factory=dict)
     partition_count: int = 0
     replica_counts: Counter[BrokerId] = field(default_factory=Counter)

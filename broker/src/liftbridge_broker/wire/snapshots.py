@@ -45,6 +45,7 @@ from liftbridge_broker.wire.metadata import (
     unclean_mode_of,
     unclean_mode_value,
 )
+from liftbridge_broker.wire.snapshot_groups import fill_group, read_group
 from liftbridge_proto.internal.v1 import metadata_pb2 as pb
 
 STREAM_ID_END = 1 << (64 - PARTITION_NUMBER_BITS)
@@ -93,6 +94,8 @@ def encode_state_in_steps(state: ClusterState) -> Generator[None, None, bytes]:
         if pace.is_due():
             yield
         message.deleted.add(stream_id=stream_id, deleted_index=index)
+    for group in state.groups.values():
+        yield from fill_group(message.groups.add(), group, pace.is_due)
     assert message.applied_index == state.applied_index  # it did not change
     return message.SerializeToString(deterministic=True)
 
@@ -227,6 +230,9 @@ def decode_state_in_steps(data: bytes) -> Generator[None, None, ClusterState]:
         publishers.update(ids)
         state.add_stream(stream)
     yield from _restore_deleted(state, message, pace)
+    for given in message.groups:
+        group = yield from read_group(given, state, pace.is_due)
+        state.groups[group.group_id] = group
     return state
 
 
