@@ -214,18 +214,56 @@ CURSORS = [
          "No cursorId provided"),
 ]  # fmt: skip
 
-GROUPS = {
-    "JoinConsumerGroup": api_pb2.JoinConsumerGroupRequest(
-        groupId="g", consumerId="c", streams=["s"]
-    ),
-    "LeaveConsumerGroup": api_pb2.LeaveConsumerGroupRequest(groupId="g", consumerId="c"),
-    "FetchConsumerGroupAssignments": api_pb2.FetchConsumerGroupAssignmentsRequest(
-        groupId="g", consumerId="c"
-    ),
-    "ReportConsumerGroupCoordinator": api_pb2.ReportConsumerGroupCoordinatorRequest(
-        groupId="g", consumerId="c", coordinator="b"
-    ),
-}
+
+def join(**fields: object) -> Callable[[World], object]:
+    request = {"groupId": "g", "consumerId": "c", **fields}
+    return lambda world: world.api.JoinConsumerGroup(
+        api_pb2.JoinConsumerGroupRequest(**{"streams": [world.name], **request}),  # type: ignore[arg-type]
+        timeout=DEADLINE_SECONDS,
+    )
+
+
+def leave(**fields: object) -> Callable[[World], object]:
+    request = api_pb2.LeaveConsumerGroupRequest(**fields)  # type: ignore[arg-type]
+    return lambda world: world.api.LeaveConsumerGroup(request, timeout=DEADLINE_SECONDS)
+
+
+def assignments(**fields: object) -> Callable[[World], object]:
+    request = api_pb2.FetchConsumerGroupAssignmentsRequest(**fields)  # type: ignore[arg-type]
+    return lambda world: world.api.FetchConsumerGroupAssignments(request, timeout=DEADLINE_SECONDS)
+
+
+def report(**fields: object) -> Callable[[World], object]:
+    request = api_pb2.ReportConsumerGroupCoordinatorRequest(**fields)  # type: ignore[arg-type]
+    return lambda world: world.api.ReportConsumerGroupCoordinator(request, timeout=DEADLINE_SECONDS)
+
+
+BAD, FAILED = StatusCode.INVALID_ARGUMENT, StatusCode.FAILED_PRECONDITION
+GROUPS = [
+    Case("join without group", join(groupId=""), BAD, "No groupId provided"),
+    Case("join without id", join(consumerId=""), BAD, "No consumerId provided"),
+    Case("join without streams", join(streams=[]), BAD, "No streams provided"),
+    Case("join to unknown stream", join(streams=["nowhere"]), FAILED, "stream does not exist"),
+    Case("join twice", after(create(), join(groupId="twice"), join(groupId="twice")), FAILED,
+         "consumer is already a member of the consumer group"),
+    Case("leave unknown group", leave(groupId="none", consumerId="c"), StatusCode.NOT_FOUND,
+         "consumer group does not exist"),
+    Case("leave as stranger", after(create(), join(groupId="strange"),
+                                    leave(groupId="strange", consumerId="d")), FAILED,
+         "consumer is not a member of the consumer group"),
+    Case("assignments of unknown group", assignments(groupId="none", consumerId="c"),
+         StatusCode.NOT_FOUND, "consumer group does not exist"),
+    Case("assignments in another epoch", after(create(), join(groupId="epoch"),
+                                               assignments(groupId="epoch", consumerId="c")),
+         FAILED, "client-provided group epoch differs from broker group epoch"),
+    Case("report without coordinator", report(groupId="none", consumerId="c"), BAD,
+         "No coordinator provided"),
+    Case("report on unknown group", report(groupId="none", consumerId="c", coordinator="b"),
+         FAILED, "No such consumer group none"),
+    Case("report in another epoch", after(create(), join(groupId="late"),
+                                          report(groupId="late", consumerId="c", coordinator="b")),
+         FAILED, "Coordinator generation mismatch, current coordinator: ..."),
+]  # fmt: skip
 
 
 def cases() -> Iterator[object]:
@@ -236,6 +274,7 @@ def cases() -> Iterator[object]:
         "publish": PUBLISH,
         "metadata": METADATA,
         "cursors": CURSORS,
+        "groups": GROUPS,
     }
     for section, rows in sections.items():
         for case in rows:
@@ -268,13 +307,6 @@ def kinds() -> list[type[LiftbridgeError]]:
     for kind in found:
         found += kind.__subclasses__()
     return found
-
-
-@pytest.mark.parametrize("rpc", list(GROUPS))
-def test_consumer_group_call_is_unimplemented(world: World, rpc: str) -> None:
-    with pytest.raises(grpc.RpcError) as caught:
-        getattr(world.api, rpc)(GROUPS[rpc], timeout=DEADLINE_SECONDS)
-    assert caught.value.code() is StatusCode.UNIMPLEMENTED
 
 
 # Ends of a running subscription

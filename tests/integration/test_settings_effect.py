@@ -3,6 +3,7 @@
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import LeaderEpoch, MetadataIndex, Offset, PublisherId
 from liftbridge_broker.model.streams import FsyncPolicy
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_testkit.lone_metadata import commit, open_lone
 from liftbridge_testkit.memory_files import MemoryFiles
@@ -61,7 +62,13 @@ def test_publishers_are_held_back_while_too_much_waits_for_its_acks() -> None:
     world = NodeWorld()
     partition = world.create(fsync_policy=FsyncPolicy.COMMIT)
     node = world.node
-    node.set_limits(publishers_max=1, publisher_ttl_ns=1, unanswered_bytes_max=100)
+    node.set_limits(
+        publishers_max=1,
+        publisher_ttl_ns=1,
+        unanswered_bytes_max=100,
+        consumer_timeout_ns=SECOND_NS,
+        coordinator_timeout_ns=SECOND_NS,
+    )
     world.publish(partition, bytes(100))
     assert (node.context.unanswered_bytes, node.is_congested) == (100, False)
     world.publish(partition, b"v")

@@ -101,6 +101,32 @@ class NotLeaderError(FailedPreconditionError):
     retriable = True
 
 
+class NotCoordinatorError(FailedPreconditionError):
+    """This broker does not coordinate the consumer group; its metadata name the one that does."""
+
+    code = "NOT_COORDINATOR"
+    retriable = True
+
+
+class StaleGroupEpochError(FailedPreconditionError):
+    """The consumer group has changed: the member reads the epoch in its metadata and continues."""
+
+    code = "STALE_GROUP_EPOCH"
+    retriable = True
+
+
+class UnknownMemberError(FailedPreconditionError):
+    """The consumer is no member of the group, or no longer: it must join again."""
+
+    code = "UNKNOWN_MEMBER"
+
+
+class NotAssignedError(FailedPreconditionError):
+    """The partition is not, or no longer, assigned to the consumer."""
+
+    code = "NOT_ASSIGNED"
+
+
 class UnimplementedError(LiftbridgeError):
     """The feature is not part of this version."""
 

@@ -18,7 +18,7 @@ from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.subjects import CURSORS_STREAM, internal_subject
-from liftbridge_broker.server.services import UNBUILT, make_api
+from liftbridge_broker.server.services import make_api
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 from liftbridge_testkit.client_calls import WorldClock
@@ -35,6 +35,10 @@ READS: Final = {
     "FetchBatches",
     "FetchCursor",
     "WhoAmI",
+    "JoinConsumerGroup",  # a group may read them
+    "LeaveConsumerGroup",
+    "FetchConsumerGroupAssignments",
+    "ReportConsumerGroupCoordinator",
     "SetCursor",  # tells how far somebody reads a stream, and leaves the stream alone
 }
 METHODS: Final = [
@@ -44,7 +48,6 @@ METHODS: Final = [
         data_pb2.DESCRIPTOR.services_by_name["Data"],
     )
     for method in service.methods
-    if method.name not in UNBUILT
 ]
 
 

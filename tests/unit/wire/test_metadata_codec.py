@@ -14,24 +14,29 @@ from liftbridge_broker.controller.commands import (
     Bootstrap,
     BrokerLoad,
     CancelReassignment,
+    ChangeCoordinator,
     ChangeLeader,
     Command,
     CordonBroker,
     CreateStream,
     CreateToken,
     DeclareUnclean,
+    DeleteGroup,
     DeleteStream,
     ElectPreferred,
     ExpireToken,
     FenceBroker,
     InitPublisher,
     IsrMember,
+    JoinGroup,
     LeaderChange,
     Leadership,
+    LeaveGroup,
     MarkStream,
     PauseStream,
     RecoverUnclean,
     RegisterBroker,
+    ReleasePartitions,
     RemoveBroker,
     ReplicaAnswer,
     Resign,
@@ -261,6 +266,48 @@ GOLDEN: list[tuple[Command, str]] = [
         "d201110a016110031a0a0a036f75741201681809",
     ),
     (
+        JoinGroup(
+            group_id="g",
+            member_id="m",
+            streams=("foo", "b.*"),
+            is_incremental=True,
+            member_epoch=7,
+            instance_id="i",
+            zone="z",
+        ),
+        "da011a0a016712016d1a03666f6f1a03622e2a200128073201693a017a",
+    ),
+    (
+        JoinGroup(group_id="g", member_id="m", streams=("foo",)),
+        "da010b0a016712016d1a03666f6f",
+    ),
+    (LeaveGroup(group_id="g", member_id="m"), "e201060a016712016d"),
+    (
+        LeaveGroup(
+            group_id="g",
+            member_id="m",
+            member_epoch=7,
+            is_expired=True,
+            coordinator=B,
+            coordinator_epoch=5,
+        ),
+        "e2010f0a016712016d180720012a01623005",
+    ),
+    (
+        ChangeCoordinator(group_id="g", coordinator=B, coordinator_epoch=5),
+        "ea01080a01671201621805",
+    ),
+    (
+        ReleasePartitions(
+            group_id="g",
+            member_id="m",
+            member_epoch=7,
+            partition_ids=(PartitionId(1 << 24), PartitionId(1 << 24 | 1)),
+        ),
+        "f201120a016712016d180722088080800881808008",
+    ),
+    (DeleteGroup(group_id="g"), "fa01030a0167"),
+    (
         replace(REGISTER, started=1),
         "0a200a01611201691a016422016828cc4830033a0b01808080808080808080016001",
     ),
@@ -281,7 +328,7 @@ def test_a_command_cut_anywhere_is_refused_or_another_whole_one(command: Command
             decode_command(data[:length])
 
 
-@pytest.mark.parametrize("data", [b"", b"\xfa\x01\x00", b"\xfa\x0f\x00"])
+@pytest.mark.parametrize("data", [b"", b"\x82\x02\x00", b"\xfa\x0f\x00"])
 def test_an_unknown_command_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptionError, match="does not know"):
         decode_command(data)

@@ -25,6 +25,7 @@ from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.wire.peer.bodies import (
     CLOCK_NS_MAX,
     Body,
+    CoordinatorReport,
     CursorReply,
     CursorRequest,
     LeaderReport,
@@ -99,6 +100,7 @@ BODIES: list[Body] = [
     CursorReply(7, Offset(1 << 40), 9),
     CursorReply(7, Offset(0), 0),
     CursorReply(7, None, 9),
+    CoordinatorReport("g", "m", A, 7),
     MessagesLost(),
     FetchBody(
         5,

@@ -69,7 +69,13 @@ class MetadataService:
                 yield
         for number, group in enumerate(dict.fromkeys(request.groups)):
             part = api_pb2.FetchMetadataResponse()
-            part.groupMetadata.add(groupId=group, error=api_pb2.ConsumerGroupMetadata.UNKNOWN_GROUP)
+            known = state.groups.get(group)
+            described = part.groupMetadata.add(groupId=group)
+            if known is None:
+                described.error = api_pb2.ConsumerGroupMetadata.UNKNOWN_GROUP
+            else:
+                described.coordinator = known.coordinator
+                described.epoch = known.group_epoch
             parts.append(part.SerializeToString())
             if number % STEP == 0:
                 yield

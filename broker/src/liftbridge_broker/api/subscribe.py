@@ -15,8 +15,8 @@ from liftbridge_broker.errors import (
     InvalidRequestError,
     LiftbridgeError,
     NotFoundError,
-    UnimplementedError,
 )
+from liftbridge_broker.node.groups.seats import Consumer, Seat
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.reading.subscription import Position, Subscription, question_of
 from liftbridge_proto import api_pb2
@@ -41,6 +41,7 @@ class SubscribeCall:
         self._call = call
         self._turns = turns
         self._subscription: Subscription | None = None
+        self._seat: Seat | None = None
         self._has_request = False
         self._is_pumping = False
         call.on_messages = self._on_messages
@@ -61,17 +62,41 @@ class SubscribeCall:
         try:
             _check_consumer(request.consumer)
             partition = self._find(request)
+            if request.consumer.groupId and not partition.is_led:
+                raise InvalidRequestError("Consumer groups not compatible with ReadISRReplica")
         except NotFoundError:
             self._end(NotFoundError("No such partition"))
             return
         except LiftbridgeError as error:
             self._end(error)
             return
-        if request.resume and partition.is_paused:
-            now = self._context.clock.now()
-            node.resume(partition, now, lambda error: self._resumed(request, error))
+        if request.consumer.groupId:
+            node.groups.confirm(lambda error: self._confirmed(request, error))
+        else:
+            self._resume(partition, request)
+
+    def _confirmed(self, request: api_pb2.SubscribeRequest, error: LiftbridgeError | None) -> None:
+        """Check a consumer before anything is resumed or replaced for it."""
+        if not self._call.is_open:
             return
-        self._open(request)
+        try:
+            if error is not None:
+                raise error
+            partition = self._find(request)
+            self._context.node.groups.seats.check(
+                partition.partition_id, _consumer(request.consumer)
+            )
+        except LiftbridgeError as refusal:
+            self._end(refusal)
+        else:
+            self._resume(partition, request)
+
+    def _resume(self, partition: Partition, request: api_pb2.SubscribeRequest) -> None:
+        if request.resume and partition.is_paused:
+            now, node = self._context.clock.now(), self._context.node
+            node.resume(partition, now, lambda error: self._resumed(request, error))
+        else:
+            self._open(request)
 
     def _find(self, request: api_pb2.SubscribeRequest) -> Partition:
         """Find the partition on this broker, which may be any replica if the client allows that."""
@@ -126,6 +151,9 @@ class SubscribeCall:
         stop: Position,
     ) -> None:
         self._call.authorize(request)  # the rules may have changed since
+        seats, consumer = self._context.node.groups.seats, _consumer(request.consumer)
+        if consumer.group_id:
+            seats.check(partition.partition_id, consumer)
         self._context.take_subscription()
         try:
             self._subscription = Subscription.open(
@@ -141,6 +169,8 @@ class SubscribeCall:
             self._context.subscription_count -= 1
             raise
         self._context.access.follow(self._call, request, self._end)
+        if consumer.group_id:
+            self._seat = seats.take(partition.partition_id, consumer, self._replaced)
         # The last epoch in the log, not that of the leadership: a replica may not know the latter
         # yet, and the former is that of the last record that it can send (KIP-320).
         epoch = partition.log.epochs.latest or 0
@@ -169,6 +199,11 @@ class SubscribeCall:
         finally:
             self._is_pumping = False
 
+    def _replaced(self) -> None:
+        """End in order: another member reads the partition for the group from now on."""
+        self._close()
+        self._call.finish()
+
     def _end(self, error: LiftbridgeError) -> None:
         self._close()
         refuse(self._call, error)
@@ -179,14 +214,18 @@ class SubscribeCall:
             self._context.access.forget(self._call)
             self._context.subscription_count -= 1
             subscription.close(self._context.clock.now())
+        if self._seat is not None:
+            self._context.node.groups.seats.leave(self._seat)
+            self._seat = None
 
 
 def _check_consumer(consumer: api_pb2.Consumer) -> None:
-    if not consumer.groupId:
-        return
-    if not consumer.consumerId:
+    if consumer.groupId and not consumer.consumerId:
         raise InvalidRequestError("Consumer id cannot be empty when group id is provided")
-    raise UnimplementedError("consumer groups are not available in this version")
+
+
+def _consumer(consumer: api_pb2.Consumer) -> Consumer:
+    return Consumer(consumer.groupId, consumer.consumerId, consumer.groupEpoch)
 
 
 def _ignore() -> None:

@@ -15,6 +15,7 @@ from liftbridge_broker.config.options import (
     CursorsOptions,
     DataOptions,
     FsyncOptions,
+    GroupOptions,
     GrpcOptions,
     LimitOptions,
     ListenOptions,
@@ -80,6 +81,10 @@ def build_options(given: Mapping[str, Given], notices: Sequence[str]) -> BrokerO
         fsync=FsyncOptions(
             interval_ns=values.number("streams.fsync.interval"),
             bytes_max=values.number("streams.fsync.bytes"),
+        ),
+        groups=GroupOptions(
+            consumer_timeout_ns=values.number("groups.consumer.timeout"),
+            coordinator_timeout_ns=values.number("groups.coordinator.timeout"),
         ),
         cursors=CursorsOptions(
             partitions=values.number("cursors.stream.partitions"),

@@ -393,6 +393,19 @@ class AccessOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOptions:
+    """Consumer groups.
+
+    Attributes:
+        consumer_timeout_ns: Silence after which a member leaves its group.
+        coordinator_timeout_ns: Silence after which members report their coordinator.
+    """
+
+    consumer_timeout_ns: int = 15 * SECOND_NS
+    coordinator_timeout_ns: int = 15 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitOptions:
     """Bounds that keep one client from taking the broker down.
 
@@ -439,6 +452,7 @@ class BrokerOptions:
     streams: StreamOptions = field(default_factory=StreamOptions)
     fsync: FsyncOptions = FsyncOptions()
     cursors: CursorsOptions = CursorsOptions()
+    groups: GroupOptions = GroupOptions()
     clustering: ClusteringOptions = ClusteringOptions()
     grpc: GrpcOptions = GrpcOptions()
     metrics: MetricsOptions = MetricsOptions()

@@ -65,6 +65,7 @@ def reloaded(old: BrokerOptions, new: BrokerOptions) -> BrokerOptions:
         streams=new.streams,
         fsync=new.fsync,
         limits=new.limits,
+        groups=new.groups,
         metrics=replace(old.metrics, streams_max=new.metrics.streams_max),
         shutdown_timeout_ns=new.shutdown_timeout_ns,
         hand_over_timeout_ns=new.hand_over_timeout_ns,

@@ -3,10 +3,9 @@
 from typing import Final
 
 from liftbridge_broker.config.settings import Kind, Setting, Status
-from liftbridge_broker.model.units import MIB, MILLISECOND_NS, SECOND_NS
+from liftbridge_broker.model.units import HOUR_NS, MIB, MILLISECOND_NS, SECOND_NS
 
 _NO_ACTIVITY: Final = "the activity stream is not available in this version"
-_NO_GROUPS: Final = "consumer groups are not available in this version"
 
 STREAMS: Final = (
     Setting(
@@ -268,16 +267,19 @@ FEATURES: Final = (
         "groups.consumer.timeout",
         Kind.DURATION,
         "15s",
-        "Silence after which a member leaves its consumer group.",
-        status=Status.NO_EFFECT,
-        reason=_NO_GROUPS,
+        "Silence after which a member leaves its consumer group; 1s to 1h.",
+        minimum=SECOND_NS,
+        maximum=HOUR_NS,
+        is_reloadable=True,
     ),
     Setting(
         "groups.coordinator.timeout",
         Kind.DURATION,
         "15s",
-        "Silence after which the coordinator of a consumer group is reported.",
-        status=Status.NO_EFFECT,
-        reason=_NO_GROUPS,
+        "Silence of the coordinator of a consumer group after which members report it, and time "
+        "within which more than half of them must do so; 1s to 1h.",
+        minimum=SECOND_NS,
+        maximum=HOUR_NS,
+        is_reloadable=True,
     ),
 )

@@ -22,6 +22,7 @@ from liftbridge_broker.controller.commands import (
 )
 from liftbridge_broker.controller.draft import Draft
 from liftbridge_broker.controller.elections import elect, with_isr, with_session
+from liftbridge_broker.controller.groups import hand_over_groups
 from liftbridge_broker.controller.reassignment import grow
 from liftbridge_broker.controller.records import (
     Bootstrapped,
@@ -116,6 +117,7 @@ def register_broker(state: ClusterState, index: MetadataIndex, command: Register
     _renew_replicas(draft, command, known)
     if command.feature_level == 0:
         _unfence(draft, broker)
+    hand_over_groups(draft)
     return draft.decision(BrokerEpochAnswer(index))
 
 
@@ -237,6 +239,7 @@ def _unfence(draft: Draft, broker: BrokerState) -> None:
             draft.put(elected, Cause.UNFENCED)
     for stream in draft.state.streams.values():
         grow(draft, stream)
+    hand_over_groups(draft, returned=broker.broker)
 
 
 def fence_broker(state: ClusterState, index: MetadataIndex, command: FenceBroker) -> Decision:
@@ -246,6 +249,7 @@ def fence_broker(state: ClusterState, index: MetadataIndex, command: FenceBroker
         return Decision((), Done())
     draft = Draft(state, index)
     _fence(draft, broker, Cause.FENCED)
+    hand_over_groups(draft)
     return draft.decision(Done())
 
 
@@ -277,6 +281,7 @@ def shut_down_broker(
             min_isr = draft.min_isr(partition)
             changed = with_isr(partition, isr, draft.brokers, index, min_isr)
             draft.put(changed, Cause.SHUTTING_DOWN)
+    hand_over_groups(draft)
     return draft.decision(Done())
 
 

@@ -7,8 +7,8 @@ forged command cannot bring a wrong value into the state.
 from collections.abc import Collection
 from typing import Final
 
-from liftbridge_broker.controller.commands import CreateStream
-from liftbridge_broker.controller.state import BrokerState, StreamState
+from liftbridge_broker.controller.commands import GROUPS_LEVEL, CreateStream
+from liftbridge_broker.controller.state import BrokerState, ClusterState, StreamState
 from liftbridge_broker.errors import (
     FailedPreconditionError,
     InvalidRequestError,
@@ -178,6 +178,18 @@ def check_publisher(publisher: str) -> None:
     if not 1 <= len(publisher.encode()) <= PUBLISHER_BYTES_MAX or not publisher.isprintable():
         raise InvalidRequestError(
             f"Invalid publisher, must be 1 to {PUBLISHER_BYTES_MAX} bytes of printable text"
+        )
+
+
+def check_groups_level(state: ClusterState) -> None:
+    """Refuse a command about groups that an older broker cannot read.
+
+    Called also before the command is proposed, because that broker would stop at it.
+    """
+    if state.feature_level < GROUPS_LEVEL:
+        raise FailedPreconditionError(
+            f"consumer groups need feature level {GROUPS_LEVEL}, the cluster is at "
+            f"{state.feature_level}: upgrade all brokers, then raise the level"
         )
 
 

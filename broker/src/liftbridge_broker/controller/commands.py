@@ -19,6 +19,9 @@ STREAMS_MAX_DEFAULT: Final = 100_000
 FEATURE_LEVEL: Final = 4
 """Latest feature level that this version knows; 0 is that of versions without clusters."""
 
+GROUPS_LEVEL: Final = 4
+"""Lowest feature level with consumer groups: older brokers cannot read their commands."""
+
 ROOM_LEVEL: Final = 2
 """Lowest feature level at which a broker gets no more replicas than its reported limit."""
 
@@ -554,6 +557,91 @@ class ChangeRules:
     revoked: tuple[AccessRule, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroup:
+    """Join a consumer group, which begins with its first member, or change the subscription.
+
+    Attributes:
+        group_id: Name of the group.
+        member_id: Name of the member, unique in the group.
+        streams: Names of existing streams; in an incremental group any names, and patterns.
+        is_incremental: Kind of the group; all members must be of the same kind.
+        member_epoch: Membership whose streams change; 0 to join.
+        instance_id: Name that the member keeps when it restarts; empty for none.
+        zone: Zone or rack of the member; empty when unknown.
+    """
+
+    group_id: str
+    member_id: str
+    streams: tuple[str, ...]
+    is_incremental: bool = False
+    member_epoch: int = 0
+    instance_id: str = ""
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroup:
+    """Remove a member from its group, which ends with its last member.
+
+    Attributes:
+        group_id: Name of the group.
+        member_id: Name of the member.
+        member_epoch: Its membership; 0 for any.
+        is_expired: Whether its coordinator has not heard from it for too long.
+        coordinator: That coordinator.
+        coordinator_epoch: Metadata index since which it coordinates.
+        is_evicted: Whether an operator removes it.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int = 0
+    is_expired: bool = False
+    coordinator: BrokerId = NOBODY
+    coordinator_epoch: int = 0
+    is_evicted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeCoordinator:
+    """Replace the coordinator of a group, which most of its members cannot reach.
+
+    Attributes:
+        group_id: Name of the group.
+        coordinator: Coordinator that they cannot reach.
+        coordinator_epoch: Metadata index since which it coordinates.
+    """
+
+    group_id: str
+    coordinator: BrokerId
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasePartitions:
+    """Release partitions that a member of an incremental group has let go of.
+
+    Attributes:
+        group_id: Name of the group.
+        member_id: Name of the member.
+        member_epoch: Its membership.
+        partition_ids: The partitions; those that it is to read are ignored.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    partition_ids: tuple[PartitionId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroup:
+    """End a group with all its members."""
+
+    group_id: str
+
+
 ClusterCommand = Bootstrap | SetFeatureLevel | SetCatchUpRate
 AccessCommand = SetAccess | ChangeRules
 BrokerCommand = (
@@ -586,7 +674,14 @@ StreamCommand = (
     | MarkStream
 )
 TokenCommand = CreateToken | ExpireToken | RevokeToken
+GroupCommand = JoinGroup | LeaveGroup | ChangeCoordinator | ReleasePartitions | DeleteGroup
 Command = (
-    ClusterCommand | BrokerCommand | PartitionCommand | StreamCommand | AccessCommand | TokenCommand
+    ClusterCommand
+    | BrokerCommand
+    | PartitionCommand
+    | StreamCommand
+    | AccessCommand
+    | TokenCommand
+    | GroupCommand
 )
 """Every command of this version; an unknown command in the log stops the node."""

@@ -9,7 +9,16 @@ level (C21).
 
 from typing import assert_never
 
-from liftbridge_broker.controller import access, brokers, partitions, reassignment, streams, tokens
+from liftbridge_broker.controller import (
+    access,
+    brokers,
+    groups,
+    partitions,
+    reassignment,
+    streams,
+    tokens,
+)
+from liftbridge_broker.controller.checks import check_groups_level
 from liftbridge_broker.controller.commands import (
     AccessCommand,
     AdvertiseListeners,
@@ -18,6 +27,7 @@ from liftbridge_broker.controller.commands import (
     Bootstrap,
     BrokerCommand,
     CancelReassignment,
+    ChangeCoordinator,
     ChangeLeader,
     ChangeRules,
     ClusterCommand,
@@ -26,16 +36,21 @@ from liftbridge_broker.controller.commands import (
     CreateStream,
     CreateToken,
     DeclareUnclean,
+    DeleteGroup,
     DeleteStream,
     ElectPreferred,
     ExpireToken,
     FenceBroker,
+    GroupCommand,
     InitPublisher,
+    JoinGroup,
+    LeaveGroup,
     MarkStream,
     PartitionCommand,
     PauseStream,
     RecoverUnclean,
     RegisterBroker,
+    ReleasePartitions,
     RemoveBroker,
     Resign,
     ResumeStream,
@@ -78,6 +93,8 @@ def decide(state: ClusterState, index: MetadataIndex, command: Command) -> Decis
             decision = _decide_access(state, command)
         elif isinstance(command, TokenCommand):
             decision = _decide_token(state, command)
+        elif isinstance(command, GroupCommand):
+            decision = _decide_group(state, index, command)
         else:
             decision = _decide_stream(state, index, command)
     except LiftbridgeError as refusal:
@@ -187,6 +204,24 @@ def _decide_token(state: ClusterState, command: TokenCommand) -> Decision:
             decision = tokens.expire_token(state, command)
         case RevokeToken():
             decision = tokens.revoke_token(state, command)
+        case _:
+            assert_never(command)
+    return decision
+
+
+def _decide_group(state: ClusterState, index: MetadataIndex, command: GroupCommand) -> Decision:
+    check_groups_level(state)  # guard Group.level
+    match command:
+        case JoinGroup():
+            decision = groups.join_group(state, index, command)
+        case LeaveGroup():
+            decision = groups.leave_group(state, index, command)
+        case ChangeCoordinator():
+            decision = groups.change_coordinator(state, index, command)
+        case ReleasePartitions():
+            decision = groups.release_partitions(state, index, command)
+        case DeleteGroup():
+            decision = groups.delete_group(state, command)
         case _:
             assert_never(command)
     return decision

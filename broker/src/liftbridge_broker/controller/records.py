@@ -10,6 +10,7 @@ from typing import NamedTuple
 from liftbridge_broker.access.rules import AccessRule
 from liftbridge_broker.controller.state import BrokerState, PublisherState, StreamPolicy, TokenState
 from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.groups import Group, Member
 from liftbridge_broker.model.ids import (
     BrokerId,
     LeaderEpoch,
@@ -44,6 +45,19 @@ class Cause(StrEnum):
     DECLARED_UNCLEAN = "declared_unclean"
     RESIGNED = "resigned"
     STREAM_ALTERED = "stream_altered"
+
+
+class GroupCause(StrEnum):
+    """Cause of a change of a consumer group, for observers."""
+
+    JOINED = "joined"
+    SUBSCRIBED = "subscribed"
+    LEFT = "left"
+    EXPIRED = "expired"
+    EVICTED = "evicted"
+    RELEASED = "released"
+    REASSIGNED = "reassigned"
+    COORDINATOR = "coordinator"
 
 
 class Bootstrapped(NamedTuple):
@@ -214,6 +228,34 @@ class RulesChanged(NamedTuple):
     rules: tuple[AccessRule, ...]
 
 
+class GroupChanged(NamedTuple):
+    """A consumer group has this state from now on.
+
+    Attributes:
+        group: The state; its group epoch is the index of the command.
+        cause: Reason for the change.
+        member_id: Member that the change is about; empty when it is about the group.
+    """
+
+    group: Group
+    cause: GroupCause
+    member_id: str
+
+
+class GroupEnded(NamedTuple):
+    """A consumer group has lost its last member, or was deleted.
+
+    Attributes:
+        group_id: Name of the group.
+        cause: Reason for the end.
+        member_id: Its last member; empty when the group was deleted.
+    """
+
+    group_id: str
+    cause: GroupCause
+    member_id: str
+
+
 Record = (
     Bootstrapped
     | FeatureLevelSet
@@ -233,6 +275,8 @@ Record = (
     | TokensForgotten
     | AccessSwitched
     | RulesChanged
+    | GroupChanged
+    | GroupEnded
 )
 
 
@@ -282,6 +326,13 @@ class Outcomes(NamedTuple):
     outcomes: tuple[PartitionOutcome, ...]
 
 
+class MemberAnswer(NamedTuple):
+    """Answer to a command of a member of a group: the group and the member afterwards."""
+
+    group: Group
+    member: Member
+
+
 Answer = (
     Done
     | BrokerEpochAnswer
@@ -290,6 +341,7 @@ Answer = (
     | PartitionAnswer
     | Outcomes
     | RulesChanged
+    | MemberAnswer
 )
 """Answers of commands; `InitPublisher` gets the publisher's new state."""
 

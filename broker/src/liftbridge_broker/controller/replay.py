@@ -13,6 +13,8 @@ from liftbridge_broker.controller.records import (
     CatchUpRateSet,
     Decision,
     FeatureLevelSet,
+    GroupChanged,
+    GroupEnded,
     PartitionChanged,
     PartitionsPaused,
     PartitionsResumed,
@@ -86,23 +88,42 @@ def replay(state: ClusterState, record: Record) -> None:
             _replay_flags(state.streams[record.stream_id], record)
         case PublisherInitialised() | PublisherForgotten():
             _replay_publisher(state, record)
+        case TokenChanged() | TokensForgotten() | AccessSwitched() | RulesChanged():
+            _replay_callers(state, record)
+        case GroupChanged() | GroupEnded():
+            _replay_group(state, record)
+        case _:
+            assert_never(record)
+
+
+def _replay_callers(
+    state: ClusterState, record: TokenChanged | TokensForgotten | AccessSwitched | RulesChanged
+) -> None:
+    """Set who may call and what it may do."""
+    match record:
         case TokenChanged(token):
             state.tokens[token.token_id] = token
         case TokensForgotten(token_ids):
             for token_id in token_ids:
                 del state.tokens[token_id]
-        case AccessSwitched() | RulesChanged():
-            _replay_access(state, record)
+        case AccessSwitched(is_on):
+            state.access.is_on = is_on
+        case RulesChanged(rules):
+            for rule in rules:
+                state.access.rules.put(rule)
         case _:
             assert_never(record)
 
 
-def _replay_access(state: ClusterState, record: AccessSwitched | RulesChanged) -> None:
-    if isinstance(record, AccessSwitched):
-        state.access.is_on = record.is_on
-    else:
-        for rule in record.rules:
-            state.access.rules.put(rule)
+def _replay_group(state: ClusterState, record: GroupChanged | GroupEnded) -> None:
+    match record:
+        case GroupChanged(group):
+            assert group.members
+            state.groups[group.group_id] = group
+        case GroupEnded(group_id):
+            del state.groups[group_id]
+        case _:
+            assert_never(record)
 
 
 def _replay_cluster(

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from liftbridge_broker.access.rule_set import RuleSet
+from liftbridge_broker.model.groups import Group
 from liftbridge_broker.model.ids import (
     BrokerId,
     LeaderEpoch,
@@ -284,6 +285,7 @@ class ClusterState:
         chain: Hash over all records so far, 64 bits; equal on all nodes of one version after the
             same command.
         access: Access control of the cluster.
+        groups: Consumer groups by name, in order of creation.
         publisher_epochs: Epochs of all idempotent publishers by id; follows from `streams`.
         partition_count: Number of partitions of all streams; follows from `streams`.
         replica_counts: Replicas by broker, those being added included; follows from `streams`.
@@ -300,6 +302,7 @@ class ClusterState:
     tokens: dict[str, TokenState] = field(default_factory=dict)
     chain: int = 0
     access: AccessState = field(default_factory=AccessState)
+    groups: dict[str, Group] = field(default_factory=dict)
     publisher_epochs: dict[PublisherId, int] = field(default_factory=dict)
     partition_count: int = 0
     replica_counts: Counter[BrokerId] = field(default_factory=Counter)

@@ -29,6 +29,7 @@ from liftbridge_broker.controller.commands import (
 )
 from liftbridge_broker.controller.draft import Draft
 from liftbridge_broker.controller.elections import with_isr
+from liftbridge_broker.controller.groups import on_stream_created, on_stream_deleted
 from liftbridge_broker.controller.placement import Placement, placeable
 from liftbridge_broker.controller.reassignment import (
     GROWTH_MAX,
@@ -129,7 +130,8 @@ def create_stream(state: ClusterState, index: MetadataIndex, command: CreateStre
             for number in range(partition_count)
         ),
     )
-    return Decision((created,), StreamIdAnswer(stream_id))
+    groups = on_stream_created(state, index, created.name, created.partitions)
+    return Decision((created, *groups), StreamIdAnswer(stream_id))
 
 
 def _new_partition(
@@ -159,7 +161,7 @@ def delete_stream(state: ClusterState, index: MetadataIndex, command: DeleteStre
     stream = _existing(state, command.name)
     partition_ids = tuple(partition.partition_id for partition in stream.partitions)
     deleted = StreamDeleted(stream.stream_id, stream.name, partition_ids, index)
-    return Decision((deleted,), Done())
+    return Decision((*on_stream_deleted(state, index, stream.name), deleted), Done())
 
 
 def _existing(state: ClusterState, name: str) -> StreamState:

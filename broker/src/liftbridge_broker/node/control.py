@@ -13,10 +13,11 @@ from typing import Final, TypeVar
 
 from liftbridge_broker.controller.balance import drain_moves, preferred_elections
 from liftbridge_broker.controller.commands import BrokerLoad, ChangeLeader, Command
+from liftbridge_broker.controller.coordinator_reports import CoordinatorReports
 from liftbridge_broker.controller.records import BrokerChanged, PartitionChanged, Record
 from liftbridge_broker.controller.reports import LeaderReport as CountedReport
 from liftbridge_broker.controller.reports import LeaderReports
-from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.errors import LiftbridgeError, NoMetadataLeaderError
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId, earliest
 from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.units import MILLISECOND_NS
@@ -30,6 +31,7 @@ from liftbridge_broker.node.scheduling.cluster_clock import DELAY_NS_MAX, Date
 from liftbridge_broker.ports.metadata import LeaderChanged, MetadataConsensus
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.wire.peer.bodies import (
+    CoordinatorReport,
     LeaderReport,
     LogInfo,
     LogInfoReply,
@@ -109,6 +111,7 @@ class ControlPlane:
         self.session = OwnSession(heartbeat_ns=options.heartbeat_ns, session_ns=options.session_ns)
         self._sessions: BrokerSessions | None = None
         self._reports = LeaderReports()
+        self._coordinators = CoordinatorReports()
         self._inquiries = Inquiries()
         self._hashes: OrderedDict[MetadataIndex, int] = OrderedDict()
         self._upkeep_at = Instant(0)
@@ -132,6 +135,7 @@ class ControlPlane:
         if event.is_self:
             self._sessions = BrokerSessions(self._context.state, now, self._options.session_ns)
             self._reports.clear()
+            self._coordinators.clear()
             self._inquiries = Inquiries()
             self._inquiries.hurry(now)
             self._upkeep_at = now
@@ -168,6 +172,8 @@ class ControlPlane:
                 self._take_reply(header.correlation_id, body, now)
             case LeaderReport(silences):
                 self._on_report(header.sender, header.broker_epoch, silences, now)
+            case CoordinatorReport():
+                self._on_coordinator_report(body, now)
             case LogInfoRequest(partitions):
                 logs = self._log_infos(partitions)
                 self._link.send(header.sender, Channel.METADATA, LogInfoReply(logs))
@@ -221,6 +227,20 @@ class ControlPlane:
             self._on_report(leader.broker, self.session.broker_epoch, silences, now)
         else:
             report = LeaderReport(tuple(silences))
+            self._link.send(BrokerId(leader.broker), Channel.METADATA, report)
+
+    def report_coordinator(self, report: CoordinatorReport, now: Instant) -> None:
+        """Pass on a consumer's report about its coordinator to the metadata leader.
+
+        Raises:
+            NoMetadataLeaderError: No metadata leader is known.
+        """
+        leader = self._consensus.leader
+        if leader is None:
+            raise NoMetadataLeaderError
+        if leader.broker == self._context.broker:
+            self._on_coordinator_report(report, now)
+        else:
             self._link.send(BrokerId(leader.broker), Channel.METADATA, report)
 
     def _beat(self, now: Instant) -> None:
@@ -305,6 +325,14 @@ class ControlPlane:
         due = tuple(change for change in changes if change is not None)
         if due:
             self._propose(ChangeLeader(changes=due), now)
+
+    def _on_coordinator_report(self, report: CoordinatorReport, now: Instant) -> None:
+        if self._sessions is None:
+            return
+        window_ns = self._context.options.coordinator_timeout_ns
+        command = self._coordinators.on_report(self._context.state, *report, window_ns, now)
+        if command is not None:
+            self._propose(command, now)
 
     def _ask(self, broker: BrokerId, partitions: tuple[PartitionId, ...]) -> None:
         self._link.send(broker, Channel.METADATA, LogInfoRequest(partitions))

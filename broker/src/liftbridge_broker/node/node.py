@@ -18,6 +18,7 @@ from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamNa
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node.applied import AppliedMetadata
 from liftbridge_broker.node.context import NodeContext
+from liftbridge_broker.node.groups.coordination import GroupCoordination, nobody_to_tell
 from liftbridge_broker.node.held import HeldPartitions
 from liftbridge_broker.node.membership import ClusterParts, Membership
 from liftbridge_broker.node.metadata.driver import MetadataDriver
@@ -63,6 +64,7 @@ class Node:
         cluster: This broker's membership in its cluster; `None` for a sole broker.
         on_access: Called after the access control of the metadata may have changed.
         client_reads: Reads from the disk for clients, bounded.
+        groups: Consumer groups, as far as this broker coordinates them or leads their partitions.
     """
 
     def __init__(
@@ -113,6 +115,11 @@ class Node:
         alone = RetentionCursors(context, self.partitions, self.cursors)
         store.set_cursor_finder((cluster.held if cluster else alone).find)
         self.client_reads = ClientReads(context, None if cluster is None else cluster.answers)
+        self.groups = GroupCoordination(
+            context,
+            (lambda _now: False) if cluster is None else cluster.is_self_fenced,
+            nobody_to_tell if cluster is None else cluster.control.report_coordinator,
+        )
         self._readiness = None if cluster is None else cluster.readiness
         find = self._names.for_publish
         self._forwarding = Forwarding(context, find, self._to_subjects, self._readiness)
@@ -283,6 +290,7 @@ class Node:
         self._applied.take_records(records, context.now, context.wall_ns)
         if self.cluster is not None:
             self.cluster.on_applied(records, context.now)
+        self.groups.on_applied(records, context.now)
         self._forwarding.on_change(context.now)
         if any(isinstance(record, AccessSwitched | RulesChanged) for record in records):
             self.on_access()
@@ -297,6 +305,7 @@ class Node:
             context.store.note_known(context.state.applied_index, context.now)
         if self.cluster is not None:
             self.cluster.on_brokers(context.now)
+        self.groups.on_state(context.now)
         self._forwarding.on_change(context.now)
         self.on_access()
 
@@ -324,6 +333,7 @@ class Node:
         context.metadata.on_timer(now)
         if self.cluster is not None:
             self.cluster.on_timer(now)
+        self.groups.on_timer(now)
         self._forwarding.on_timer(now)
         self._to_subjects.inbox.expire(now)
         self._applied.do_waiting(now, wall_ns)
@@ -340,6 +350,7 @@ class Node:
             self.context.store.next_deadline(),
             self.context.metadata.next_deadline(),
             self._forwarding.next_deadline(),
+            self.groups.next_deadline(),
             self._to_subjects.inbox.next_deadline(),
             self.held.next_idle(),
             None if self.cluster is None else self.cluster.next_deadline(),
@@ -353,6 +364,7 @@ class Node:
                 self.held.open(stream, state, now)
         if self.context.is_caught_up:
             self._applied.finish_deletions(now)
+        self.groups.on_state(now)
 
     def listen(self) -> None:
         """Start to receive NATS messages; called once, after the broker is registered."""
@@ -361,7 +373,13 @@ class Node:
         self.listening.begin()
 
     def set_limits(
-        self, *, publishers_max: int, publisher_ttl_ns: int, unanswered_bytes_max: int
+        self,
+        *,
+        publishers_max: int,
+        publisher_ttl_ns: int,
+        unanswered_bytes_max: int,
+        consumer_timeout_ns: int,
+        coordinator_timeout_ns: int,
     ) -> None:
         """Apply new limits; see `NodeOptions`."""
         self.context.options = replace(
@@ -369,6 +387,8 @@ class Node:
             publishers_max=publishers_max,
             publisher_ttl_ns=publisher_ttl_ns,
             unanswered_bytes_max=unanswered_bytes_max,
+            consumer_timeout_ns=consumer_timeout_ns,
+            coordinator_timeout_ns=coordinator_timeout_ns,
         )
         for partition in self.partitions.values():
             partition.writer.publishers.set_limits(

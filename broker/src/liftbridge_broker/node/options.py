@@ -6,7 +6,7 @@ from typing import Final
 
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.streams import StreamOptions
-from liftbridge_broker.model.units import MIB
+from liftbridge_broker.model.units import MIB, SECOND_NS
 from liftbridge_broker.node.scheduling.cluster_clock import CLOCK_LIMITS_DEFAULT, ClockLimits
 from liftbridge_broker.node.scheduling.opening_queue import OPENINGS_PER_TURN
 from liftbridge_broker.replication.publishers import PUBLISHERS_MAX_DEFAULT, TTL_NS_DEFAULT
@@ -31,6 +31,9 @@ class NodeOptions:
         publisher_ttl_ns: Idle time after which a publisher is forgotten.
         unanswered_bytes_max: Bytes of stored runs with pending acks above which the broker stops
             reading from publishing calls.
+        consumer_timeout_ns: Silence after which a member leaves its consumer group.
+        coordinator_timeout_ns: Time within which more than half of the members of a group must
+            report their coordinator to replace it.
         clock: Limits beyond which a clock counts as wrong.
         openings_per_turn: New replicas that one turn opens.
     """
@@ -45,5 +48,7 @@ class NodeOptions:
     publishers_max: int = PUBLISHERS_MAX_DEFAULT
     publisher_ttl_ns: int = TTL_NS_DEFAULT
     unanswered_bytes_max: int = UNANSWERED_BYTES_MAX_DEFAULT
+    consumer_timeout_ns: int = 15 * SECOND_NS
+    coordinator_timeout_ns: int = 15 * SECOND_NS
     clock: ClockLimits = CLOCK_LIMITS_DEFAULT
     openings_per_turn: int = OPENINGS_PER_TURN

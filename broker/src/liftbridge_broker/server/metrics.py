@@ -104,6 +104,11 @@ class BrokerMetrics:
             "api_tokens": len(self.node.state.tokens),
             "metadata_applied_index": self.node.state.applied_index,
             "streams": len(self.node.state.streams),
+            "consumer_groups": len(self.node.state.groups),
+            "consumer_group_members": sum(
+                len(group.members) for group in self.node.state.groups.values()
+            ),
+            "consumer_group_members_watched": self.node.groups.watched_count,
             "partitions": len(partitions),
             "partitions_offline": sum(bool(p.offline_reason) for p in partitions),
             "partitions_paused": sum(p.is_paused for p in partitions),

@@ -434,6 +434,8 @@ class Broker:
             publishers_max=limits.publishers_max,
             publisher_ttl_ns=limits.publisher_ttl_ns,
             unanswered_bytes_max=limits.publish_pending_bytes_max,
+            consumer_timeout_ns=options.groups.consumer_timeout_ns,
+            coordinator_timeout_ns=options.groups.coordinator_timeout_ns,
         )
         self._links.messaging.set_pending_bytes_max(limits.publish_pending_bytes_max)
         self.node.set_defaults(options.streams, now)

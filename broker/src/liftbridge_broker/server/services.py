@@ -1,6 +1,5 @@
 """The methods of the API and the services that implement them."""
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from liftbridge_broker.api.access.control import AccessControl
@@ -10,7 +9,7 @@ from liftbridge_broker.api.caller import CallerService
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.cursors import CursorService
 from liftbridge_broker.api.data import DataService
-from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.groups import GroupService
 from liftbridge_broker.api.grpc.health import Health
 from liftbridge_broker.api.grpc.reflection import Reflection
 from liftbridge_broker.api.grpc.transport import GrpcServer
@@ -18,28 +17,18 @@ from liftbridge_broker.api.grpc.turns import Turns
 from liftbridge_broker.api.metadata import MetadataService
 from liftbridge_broker.api.publish import PublishService
 from liftbridge_broker.api.publish_async import PublishAsyncCall
-from liftbridge_broker.api.streams import StreamService, decode
+from liftbridge_broker.api.streams import StreamService
 from liftbridge_broker.api.subscribe import SubscribeCall
 from liftbridge_broker.config.options import BrokerOptions
-from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.ports.authenticator import Authenticator
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.server.limits import client_files_max
 from liftbridge_broker.server.wiring import grpc_limits
-from liftbridge_proto import api_pb2
 
 API: Final = "/proto.API/"
 DATA: Final = "/liftbridge.ext.v1.Data/"
-
-UNBUILT: Final[Sequence[str]] = (
-    "JoinConsumerGroup",
-    "LeaveConsumerGroup",
-    "FetchConsumerGroupAssignments",
-    "ReportConsumerGroupCoordinator",
-)
-"""Methods of the API that this version refuses: consumer groups."""
 
 
 class Api(NamedTuple):
@@ -136,8 +125,11 @@ def _register_api(server: GrpcServer, context: Context, metadata: MetadataServic
     cursors = CursorService(context)
     server.unary(API + "SetCursor", cursors.set)
     server.unary(API + "FetchCursor", cursors.fetch)
-    for name in UNBUILT:
-        server.unary(API + name, _unbuilt)
+    groups = GroupService(context)
+    server.unary(API + "JoinConsumerGroup", groups.join)
+    server.unary(API + "LeaveConsumerGroup", groups.leave)
+    server.unary(API + "FetchConsumerGroupAssignments", groups.fetch_assignments)
+    server.unary(API + "ReportConsumerGroupCoordinator", groups.report_coordinator)
 
 
 def _register_data(server: GrpcServer, context: Context) -> None:
@@ -159,10 +151,3 @@ def _register_data(server: GrpcServer, context: Context) -> None:
 
 def _take(_owner: object) -> None:
     """The call keeps its owner alive by the callbacks it installed."""
-
-
-def _unbuilt(call: Call, raw: bytes) -> None:
-    name = call.method.rpartition("/")[2]
-    if decode(call, getattr(api_pb2, f"{name}Request"), raw) is None:
-        return
-    call.finish(GrpcStatus.UNIMPLEMENTED, f"{name} is not available in this version")

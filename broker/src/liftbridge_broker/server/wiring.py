@@ -123,6 +123,8 @@ def node_options(options: BrokerOptions, broker: BrokerId) -> NodeOptions:
         publishers_max=options.limits.publishers_max,
         publisher_ttl_ns=options.limits.publisher_ttl_ns,
         unanswered_bytes_max=options.limits.publish_pending_bytes_max,
+        consumer_timeout_ns=options.groups.consumer_timeout_ns,
+        coordinator_timeout_ns=options.groups.coordinator_timeout_ns,
     )
 
 

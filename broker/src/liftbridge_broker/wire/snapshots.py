@@ -52,6 +52,7 @@ from liftbridge_broker.wire.metadata import (
     unclean_mode_of,
     unclean_mode_value,
 )
+from liftbridge_broker.wire.snapshot_groups import fill_group, read_group
 from liftbridge_proto.internal.v1 import metadata_pb2 as pb
 
 STREAM_ID_END = 1 << (64 - PARTITION_NUMBER_BITS)
@@ -105,6 +106,8 @@ def encode_state_in_steps(state: ClusterState) -> Generator[None, None, bytes]:
             yield
         message.tokens.add(**token._asdict())
     yield from _fill_access(message, state, pace)
+    for group in state.groups.values():
+        yield from fill_group(message.groups.add(), group, pace.is_due)
     assert message.applied_index == state.applied_index  # it did not change
     return message.SerializeToString(deterministic=True)
 
@@ -255,6 +258,9 @@ def decode_state_in_steps(data: bytes) -> Generator[None, None, ClusterState]:
     _require(
         state.access != AccessState() or not message.HasField("access"), "access without content"
     )
+    for given in message.groups:
+        group = yield from read_group(given, state, pace.is_due)
+        state.groups[group.group_id] = group
     return state
 
 

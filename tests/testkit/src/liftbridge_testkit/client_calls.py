@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from liftbridge_broker.api.batches import FetchBatchesCall
 from liftbridge_broker.api.bounds import BoundsService
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.groups import GroupService
 from liftbridge_broker.api.grpc.call import Call, do_steps
 from liftbridge_broker.api.grpc.turns import Turns
 from liftbridge_broker.api.metadata import MetadataService
@@ -32,6 +33,14 @@ RESPONSES: Final[Mapping[str, type[Message]]] = {
     DATA + "FetchBatches": data_pb2.FetchBatchesResponse,
 }
 """Methods that tell offsets of logs, with what they answer."""
+
+GROUP_RESPONSES: Final[Mapping[str, type[Message]]] = {
+    API + "JoinConsumerGroup": api_pb2.JoinConsumerGroupResponse,
+    API + "LeaveConsumerGroup": api_pb2.LeaveConsumerGroupResponse,
+    API + "FetchConsumerGroupAssignments": api_pb2.FetchConsumerGroupAssignmentsResponse,
+    API + "ReportConsumerGroupCoordinator": api_pb2.ReportConsumerGroupCoordinatorResponse,
+}
+"""Methods of members of consumer groups, with what they answer."""
 
 
 @dataclass(slots=True)
@@ -130,10 +139,15 @@ class ClientCalls:
         self.context = Context(member.node, WorldClock(member.world), 1 << 20, 100, 100)
         metadata = MetadataService(self.context, host="localhost")
         bounds = BoundsService(self.context)
+        groups = GroupService(self.context)
         self._unary: Mapping[str, Callable[[Call, bytes], Iterator[None] | None]] = {
             API + "FetchMetadata": metadata.fetch,
             API + "FetchPartitionMetadata": metadata.fetch_partition,
             DATA + "PartitionBounds": bounds.bounds,
+            API + "JoinConsumerGroup": groups.join,
+            API + "LeaveConsumerGroup": groups.leave,
+            API + "FetchConsumerGroupAssignments": groups.fetch_assignments,
+            API + "ReportConsumerGroupCoordinator": groups.report_coordinator,
         }
         self._streaming: Mapping[str, Callable[[Context, Call, Turns], object]] = {
             API + "Subscribe": SubscribeCall,
@@ -142,7 +156,7 @@ class ClientCalls:
 
     def begin(self, method: str, request: Message) -> Outcome:
         """Make a call; what comes of it later is added to the outcome."""
-        outcome = Outcome(RESPONSES[method])
+        outcome = Outcome({**RESPONSES, **GROUP_RESPONSES}[method])
         call = Call(_Port(outcome), 1, method=method, peer="", deadline=None)
         raw = request.SerializeToString()
         try:

@@ -13,27 +13,34 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple
 
+from liftbridge_broker.controller.checks import check_groups_level
 from liftbridge_broker.controller.commands import (
     AdvertiseListeners,
     AlterPartition,
     AlterStream,
     Bootstrap,
     CancelReassignment,
+    ChangeCoordinator,
     ChangeLeader,
     Command,
     CordonBroker,
     CreateStream,
     CreateToken,
     DeclareUnclean,
+    DeleteGroup,
     DeleteStream,
     ElectPreferred,
     ExpireToken,
     FenceBroker,
+    GroupCommand,
     InitPublisher,
+    JoinGroup,
+    LeaveGroup,
     MarkStream,
     PauseStream,
     RecoverUnclean,
     RegisterBroker,
+    ReleasePartitions,
     RemoveBroker,
     Resign,
     ResumeStream,
@@ -117,6 +124,11 @@ FAILURES: Final[dict[type[Command], str]] = {
     CreateToken: "Failed to create token",
     ExpireToken: "Failed to expire token",
     RevokeToken: "Failed to revoke token",
+    JoinGroup: "Failed to join consumer group",
+    LeaveGroup: "Failed to leave consumer group",
+    ChangeCoordinator: "Failed to change consumer group coordinator",
+    ReleasePartitions: "Failed to release partitions",
+    DeleteGroup: "Failed to delete consumer group",
 }
 """Error text of the original for a client when the log fails a command; the cause follows it."""
 
@@ -228,6 +240,12 @@ class MetadataDriver:
                 the command was applied, or with an `InternalError` when the log failed it or did
                 not answer in time. The outcome is then unknown, except for a `ChangeNotMadeError`.
         """
+        if isinstance(command, GroupCommand):
+            try:
+                check_groups_level(self.state)  # guard Group.readable
+            except LiftbridgeError as error:
+                reply(error.with_traceback(None))
+                return
         if self._consensus.is_leader and not self.is_behind:
             # A state older than answers already given might refuse a command that is valid now.
             early = decide(self.state, MetadataIndex(self.state.applied_index + 1), command)

@@ -227,6 +227,22 @@ class CursorReply(NamedTuple):
     unclean_epoch: int = 0
 
 
+class CoordinatorReport(NamedTuple):
+    """Report of a consumer, passed on to the metadata leader.
+
+    Attributes:
+        group_id: Name of its group.
+        member_id: Its name.
+        coordinator: Coordinator that it cannot reach.
+        coordinator_epoch: Metadata index since which that broker coordinates.
+    """
+
+    group_id: str
+    member_id: str
+    coordinator: BrokerId
+    coordinator_epoch: int
+
+
 class MessagesLost(NamedTuple):
     """Notice that messages to the sender, and acks from it, may be lost with its connection."""
 
@@ -249,6 +265,7 @@ Body = (
     | SequencesReply
     | CursorRequest
     | CursorReply
+    | CoordinatorReport
     | MessagesLost
     | FetchBody
     | FetchReplyBody
@@ -289,6 +306,7 @@ _Question = (
     | SequencesReply
     | CursorRequest
     | CursorReply
+    | CoordinatorReport
     | MessagesLost
 )
 
@@ -301,6 +319,11 @@ def _fill_question(target: pb.Peer, body: _Question) -> None:
             _fill_sequences(target, body)
         case CursorRequest() | CursorReply():
             _fill_cursor(target, body)
+        case CoordinatorReport():
+            target.coordinator_report.group_id = body.group_id
+            target.coordinator_report.member_id = body.member_id
+            target.coordinator_report.coordinator = body.coordinator
+            target.coordinator_report.coordinator_epoch = body.coordinator_epoch
         case MessagesLost():
             target.messages_lost.SetInParent()
 
@@ -484,6 +507,16 @@ def _cursor_reply(message: pb.Peer) -> CursorReply:
     return CursorReply(body.question, found, body.stream_id, body.unclean_epoch)
 
 
+def _coordinator_report(message: pb.Peer) -> CoordinatorReport:
+    body = message.coordinator_report
+    return CoordinatorReport(
+        name(body.group_id, "group"),
+        name(body.member_id, "member"),
+        BrokerId(name(body.coordinator, "coordinator")),
+        body.coordinator_epoch,
+    )
+
+
 def _log_info_reply(message: pb.Peer) -> LogInfoReply:
     logs = message.log_info_reply.logs
     bounded(len(logs), "logs")
@@ -538,6 +571,7 @@ _READERS: Final[dict[str, Callable[[pb.Peer], Body]]] = {
     "sequences_reply": _sequences_reply,
     "cursor_request": _cursor_request,
     "cursor_reply": _cursor_reply,
+    "coordinator_report": _coordinator_report,
     "messages_lost": lambda _message: MessagesLost(),
     "fetch": lambda message: decode_fetch(message.fetch),
     "fetch_reply": lambda message: decode_fetch_reply(message.fetch_reply),

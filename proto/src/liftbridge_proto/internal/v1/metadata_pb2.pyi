@@ -536,8 +536,72 @@ class AdvertiseListeners(_message.Message):
     listeners: _containers.RepeatedCompositeFieldContainer[ListenerAddress]
     def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., listeners: _Optional[_Iterable[_Union[ListenerAddress, _Mapping]]] = ...) -> None: ...
 
+class JoinGroup(_message.Message):
+    __slots__ = ("group_id", "member_id", "streams", "is_incremental", "member_epoch", "instance_id", "zone")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    IS_INCREMENTAL_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    group_id: str
+    member_id: str
+    streams: _containers.RepeatedScalarFieldContainer[str]
+    is_incremental: bool
+    member_epoch: int
+    instance_id: str
+    zone: str
+    def __init__(self, group_id: _Optional[str] = ..., member_id: _Optional[str] = ..., streams: _Optional[_Iterable[str]] = ..., is_incremental: _Optional[bool] = ..., member_epoch: _Optional[int] = ..., instance_id: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
+
+class LeaveGroup(_message.Message):
+    __slots__ = ("group_id", "member_id", "member_epoch", "is_expired", "coordinator", "coordinator_epoch", "is_evicted")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IS_EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IS_EVICTED_FIELD_NUMBER: _ClassVar[int]
+    group_id: str
+    member_id: str
+    member_epoch: int
+    is_expired: bool
+    coordinator: str
+    coordinator_epoch: int
+    is_evicted: bool
+    def __init__(self, group_id: _Optional[str] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., is_expired: _Optional[bool] = ..., coordinator: _Optional[str] = ..., coordinator_epoch: _Optional[int] = ..., is_evicted: _Optional[bool] = ...) -> None: ...
+
+class ChangeCoordinator(_message.Message):
+    __slots__ = ("group_id", "coordinator", "coordinator_epoch")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    group_id: str
+    coordinator: str
+    coordinator_epoch: int
+    def __init__(self, group_id: _Optional[str] = ..., coordinator: _Optional[str] = ..., coordinator_epoch: _Optional[int] = ...) -> None: ...
+
+class ReleasePartitions(_message.Message):
+    __slots__ = ("group_id", "member_id", "member_epoch", "partition_ids")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_IDS_FIELD_NUMBER: _ClassVar[int]
+    group_id: str
+    member_id: str
+    member_epoch: int
+    partition_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, group_id: _Optional[str] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., partition_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DeleteGroup(_message.Message):
+    __slots__ = ("group_id",)
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    group_id: str
+    def __init__(self, group_id: _Optional[str] = ...) -> None: ...
+
 class Command(_message.Message):
-    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign", "mark_stream", "set_catch_up_rate", "advertise_listeners", "create_token", "expire_token", "revoke_token", "set_access", "change_rules")
+    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign", "mark_stream", "set_catch_up_rate", "advertise_listeners", "create_token", "expire_token", "revoke_token", "set_access", "change_rules", "join_group", "leave_group", "change_coordinator", "release_partitions", "delete_group")
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     CREATE_STREAM_FIELD_NUMBER: _ClassVar[int]
     DELETE_STREAM_FIELD_NUMBER: _ClassVar[int]
@@ -569,6 +633,11 @@ class Command(_message.Message):
     REVOKE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     SET_ACCESS_FIELD_NUMBER: _ClassVar[int]
     CHANGE_RULES_FIELD_NUMBER: _ClassVar[int]
+    JOIN_GROUP_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    DELETE_GROUP_FIELD_NUMBER: _ClassVar[int]
     register_broker: RegisterBroker
     create_stream: CreateStream
     delete_stream: DeleteStream
@@ -600,7 +669,12 @@ class Command(_message.Message):
     revoke_token: RevokeToken
     set_access: SetAccess
     change_rules: ChangeRules
-    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ..., mark_stream: _Optional[_Union[MarkStream, _Mapping]] = ..., set_catch_up_rate: _Optional[_Union[SetCatchUpRate, _Mapping]] = ..., advertise_listeners: _Optional[_Union[AdvertiseListeners, _Mapping]] = ..., create_token: _Optional[_Union[CreateToken, _Mapping]] = ..., expire_token: _Optional[_Union[ExpireToken, _Mapping]] = ..., revoke_token: _Optional[_Union[RevokeToken, _Mapping]] = ..., set_access: _Optional[_Union[SetAccess, _Mapping]] = ..., change_rules: _Optional[_Union[ChangeRules, _Mapping]] = ...) -> None: ...
+    join_group: JoinGroup
+    leave_group: LeaveGroup
+    change_coordinator: ChangeCoordinator
+    release_partitions: ReleasePartitions
+    delete_group: DeleteGroup
+    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ..., mark_stream: _Optional[_Union[MarkStream, _Mapping]] = ..., set_catch_up_rate: _Optional[_Union[SetCatchUpRate, _Mapping]] = ..., advertise_listeners: _Optional[_Union[AdvertiseListeners, _Mapping]] = ..., create_token: _Optional[_Union[CreateToken, _Mapping]] = ..., expire_token: _Optional[_Union[ExpireToken, _Mapping]] = ..., revoke_token: _Optional[_Union[RevokeToken, _Mapping]] = ..., set_access: _Optional[_Union[SetAccess, _Mapping]] = ..., change_rules: _Optional[_Union[ChangeRules, _Mapping]] = ..., join_group: _Optional[_Union[JoinGroup, _Mapping]] = ..., leave_group: _Optional[_Union[LeaveGroup, _Mapping]] = ..., change_coordinator: _Optional[_Union[ChangeCoordinator, _Mapping]] = ..., release_partitions: _Optional[_Union[ReleasePartitions, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteGroup, _Mapping]] = ...) -> None: ...
 
 class Restart(_message.Message):
     __slots__ = ("incarnation_id", "started", "is_clean", "version")
@@ -770,8 +844,42 @@ class Access(_message.Message):
     rules: _containers.RepeatedCompositeFieldContainer[AccessRule]
     def __init__(self, is_on: _Optional[bool] = ..., rules: _Optional[_Iterable[_Union[AccessRule, _Mapping]]] = ...) -> None: ...
 
+class Member(_message.Message):
+    __slots__ = ("member_id", "member_epoch", "streams", "target", "held", "instance_id", "zone")
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    member_id: str
+    member_epoch: int
+    streams: _containers.RepeatedScalarFieldContainer[str]
+    target: _containers.RepeatedScalarFieldContainer[int]
+    held: _containers.RepeatedScalarFieldContainer[int]
+    instance_id: str
+    zone: str
+    def __init__(self, member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., streams: _Optional[_Iterable[str]] = ..., target: _Optional[_Iterable[int]] = ..., held: _Optional[_Iterable[int]] = ..., instance_id: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
+
+class Group(_message.Message):
+    __slots__ = ("group_id", "group_epoch", "coordinator", "coordinator_epoch", "is_incremental", "members")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IS_INCREMENTAL_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    group_id: str
+    group_epoch: int
+    coordinator: str
+    coordinator_epoch: int
+    is_incremental: bool
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    def __init__(self, group_id: _Optional[str] = ..., group_epoch: _Optional[int] = ..., coordinator: _Optional[str] = ..., coordinator_epoch: _Optional[int] = ..., is_incremental: _Optional[bool] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+
 class Snapshot(_message.Message):
-    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain", "catch_up_rate", "tokens", "access")
+    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain", "catch_up_rate", "tokens", "access", "groups")
     APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
@@ -782,6 +890,7 @@ class Snapshot(_message.Message):
     CATCH_UP_RATE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     ACCESS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     applied_index: int
     brokers: _containers.RepeatedCompositeFieldContainer[Broker]
     streams: _containers.RepeatedCompositeFieldContainer[Stream]
@@ -792,7 +901,8 @@ class Snapshot(_message.Message):
     catch_up_rate: int
     tokens: _containers.RepeatedCompositeFieldContainer[Token]
     access: Access
-    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., access: _Optional[_Union[Access, _Mapping]] = ...) -> None: ...
+    groups: _containers.RepeatedCompositeFieldContainer[Group]
+    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., access: _Optional[_Union[Access, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ...) -> None: ...
 
 class Cursor(_message.Message):
     __slots__ = ("stream", "partition", "cursor_id", "offset", "stream_id", "unclean_epoch")

@@ -32,7 +32,7 @@ FETCH_ERROR_CORRUPT: FetchError
 FETCH_ERROR_RECOVERING: FetchError
 
 class Peer(_message.Message):
-    __slots__ = ("cluster_id", "protocol_version", "sender", "incarnation_id", "broker_epoch", "correlation_id", "raft", "propose", "propose_refused", "heartbeat", "heartbeat_reply", "leader_report", "log_info_request", "log_info_reply", "discover", "discover_reply", "join", "fetch", "fetch_reply", "listening_request", "listening_reply", "sequences_request", "sequences_reply", "hello", "cursor_request", "cursor_reply", "messages_lost")
+    __slots__ = ("cluster_id", "protocol_version", "sender", "incarnation_id", "broker_epoch", "correlation_id", "raft", "propose", "propose_refused", "heartbeat", "heartbeat_reply", "leader_report", "log_info_request", "log_info_reply", "discover", "discover_reply", "join", "fetch", "fetch_reply", "listening_request", "listening_reply", "sequences_request", "sequences_reply", "hello", "cursor_request", "cursor_reply", "messages_lost", "coordinator_report")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class Peer(_message.Message):
     CURSOR_REQUEST_FIELD_NUMBER: _ClassVar[int]
     CURSOR_REPLY_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_LOST_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_REPORT_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     protocol_version: int
     sender: str
@@ -87,7 +88,8 @@ class Peer(_message.Message):
     cursor_request: CursorRequest
     cursor_reply: CursorReply
     messages_lost: MessagesLost
-    def __init__(self, cluster_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., sender: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., correlation_id: _Optional[int] = ..., raft: _Optional[_Union[RaftBody, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ..., propose_refused: _Optional[_Union[ProposeRefused, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., heartbeat_reply: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., leader_report: _Optional[_Union[LeaderReport, _Mapping]] = ..., log_info_request: _Optional[_Union[LogInfoRequest, _Mapping]] = ..., log_info_reply: _Optional[_Union[LogInfoReply, _Mapping]] = ..., discover: _Optional[_Union[Discover, _Mapping]] = ..., discover_reply: _Optional[_Union[DiscoverReply, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., fetch_reply: _Optional[_Union[FetchReply, _Mapping]] = ..., listening_request: _Optional[_Union[ListeningRequest, _Mapping]] = ..., listening_reply: _Optional[_Union[ListeningReply, _Mapping]] = ..., sequences_request: _Optional[_Union[SequencesRequest, _Mapping]] = ..., sequences_reply: _Optional[_Union[SequencesReply, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., cursor_request: _Optional[_Union[CursorRequest, _Mapping]] = ..., cursor_reply: _Optional[_Union[CursorReply, _Mapping]] = ..., messages_lost: _Optional[_Union[MessagesLost, _Mapping]] = ...) -> None: ...
+    coordinator_report: CoordinatorReport
+    def __init__(self, cluster_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., sender: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., correlation_id: _Optional[int] = ..., raft: _Optional[_Union[RaftBody, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ..., propose_refused: _Optional[_Union[ProposeRefused, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., heartbeat_reply: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., leader_report: _Optional[_Union[LeaderReport, _Mapping]] = ..., log_info_request: _Optional[_Union[LogInfoRequest, _Mapping]] = ..., log_info_reply: _Optional[_Union[LogInfoReply, _Mapping]] = ..., discover: _Optional[_Union[Discover, _Mapping]] = ..., discover_reply: _Optional[_Union[DiscoverReply, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., fetch_reply: _Optional[_Union[FetchReply, _Mapping]] = ..., listening_request: _Optional[_Union[ListeningRequest, _Mapping]] = ..., listening_reply: _Optional[_Union[ListeningReply, _Mapping]] = ..., sequences_request: _Optional[_Union[SequencesRequest, _Mapping]] = ..., sequences_reply: _Optional[_Union[SequencesReply, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., cursor_request: _Optional[_Union[CursorRequest, _Mapping]] = ..., cursor_reply: _Optional[_Union[CursorReply, _Mapping]] = ..., messages_lost: _Optional[_Union[MessagesLost, _Mapping]] = ..., coordinator_report: _Optional[_Union[CoordinatorReport, _Mapping]] = ...) -> None: ...
 
 class PeerChunk(_message.Message):
     __slots__ = ("sender", "incarnation_id", "message_id", "number", "count", "total_bytes")
@@ -412,3 +414,15 @@ class Hello(_message.Message):
 class MessagesLost(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class CoordinatorReport(_message.Message):
+    __slots__ = ("group_id", "member_id", "coordinator", "coordinator_epoch")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    group_id: str
+    member_id: str
+    coordinator: str
+    coordinator_epoch: int
+    def __init__(self, group_id: _Optional[str] = ..., member_id: _Optional[str] = ..., coordinator: _Optional[str] = ..., coordinator_epoch: _Optional[int] = ...) -> None: ...

@@ -41,6 +41,7 @@ LIVES = {
     "reports": ("liftbridge_testkit.replica_successions", "life"),
     "resigned": ("liftbridge_testkit.replica_successions", "resigned_life"),
     "streams": ("liftbridge_testkit.stream_life", "life"),
+    "groups": ("liftbridge_testkit.group_life", "life"),
 }
 """Random lives that take steps: where their makers are, which are imported after `install`."""
 

@@ -31,6 +31,7 @@ WORLDS: Final = {
     "archive": 10,
     "epochs": 10,
     "streams": 10,
+    "groups": 10,
     "reports": 8,
     "resigned": 8,
     "unclean": 8,

@@ -1,0 +1,1 @@
+"""Consumer groups on one broker: sessions of members it coordinates, and seats of readers."""

@@ -1,0 +1,217 @@
+"""Consumer groups on one broker: heartbeats of members, their sessions and the seats of readers.
+
+Every broker takes requests to join and leave, as commands. The coordinator of a group answers the
+heartbeats of its members, and proposes to remove silent ones. The leader of a partition seats the
+consumers that read it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from liftbridge_broker.controller.groups import NO_GROUP, NO_MEMBER
+from liftbridge_broker.controller.records import GroupChanged, GroupEnded, Record
+from liftbridge_broker.errors import (
+    FailedPreconditionError,
+    LiftbridgeError,
+    NotCoordinatorError,
+    NotFoundError,
+    StaleGroupEpochError,
+    UnavailableError,
+    UnknownMemberError,
+)
+from liftbridge_broker.model.groups import Group, Member
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.node.context import NodeContext
+from liftbridge_broker.node.groups.seats import Seats
+from liftbridge_broker.node.groups.sessions import MemberSessions
+from liftbridge_broker.wire.peer.bodies import CoordinatorReport
+
+WAITS_MAX: Final = 10_000
+"""Requests that wait for metadata that may have arrived elsewhere first."""
+
+Done = Callable[[LiftbridgeError | None], None]
+Report = Callable[[CoordinatorReport, Instant], None]
+
+
+def nobody_to_tell(report: CoordinatorReport, now: Instant) -> None:
+    """Ignore a report: a sole broker has no other that could coordinate."""
+    del report, now
+
+
+class GroupCoordination:
+    """Consumer groups on one broker.
+
+    Attributes:
+        seats: Consumers that read partitions led here.
+    """
+
+    def __init__(
+        self, context: NodeContext, is_fenced: Callable[[Instant], bool], report: Report
+    ) -> None:
+        """Start without sessions.
+
+        Args:
+            context: State and ports that the parts of the node share.
+            is_fenced: Returns whether the metadata of this broker may be outdated.
+            report: Passes a consumer's report on to the metadata leader.
+        """
+        self._context = context
+        self._is_fenced = is_fenced
+        self._report = report
+        self._sessions = MemberSessions(context.broker)
+        self._waits_count = 0
+        self.seats = Seats(lambda: context.state)
+
+    @property
+    def watched_count(self) -> int:
+        """Members whose sessions this broker keeps."""
+        return len(self._sessions)
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def confirm(self, done: Done) -> None:
+        """Call `done` once the metadata here hold every outcome announced before this call.
+
+        A consumer may know a change of its group from another broker.
+        """
+        if self._waits_count >= WAITS_MAX:
+            done(UnavailableError(f"{WAITS_MAX} requests already wait for metadata here"))
+            return
+        self._waits_count += 1
+
+        def confirmed(error: LiftbridgeError | None) -> None:
+            self._waits_count -= 1
+            if error is not None:
+                error = UnavailableError(f"the metadata group does not answer: {error.text}")
+            done(error)
+
+        self._context.metadata.read(confirmed)  # guard Group.confirm
+        self._context.wake_soon()
+
+    def knows(self, group_id: str, epoch: int) -> bool:
+        """Return whether this broker coordinates a group, and has applied an epoch of it."""
+        group = self._context.state.groups.get(group_id)
+        return (
+            group is not None
+            and group.coordinator == self._context.broker
+            and epoch <= group.group_epoch
+        )
+
+    def heartbeat(self, group_id: str, member_id: str, epoch: int, now: Instant) -> Member:
+        """Take a heartbeat of a member of a classic group; return the member.
+
+        A heartbeat counts although its epoch is not the latest: the member learns of a change
+        by the refusal.
+
+        Raises:
+            NotFoundError: The group does not exist.
+            NotCoordinatorError: Another broker coordinates it, or may do so.
+            StaleGroupEpochError: The group has changed since that epoch.
+            UnknownMemberError: It is no member, or another membership is meant.
+        """
+        group = self.coordinated(group_id, now)
+        member = group.member(member_id)
+        if member is not None and epoch >= member.member_epoch:  # guard Group.heartbeat
+            self._sessions.on_heartbeat(group_id, member_id, now)
+        if epoch != group.group_epoch:  # guard Group.heartbeat_epoch
+            raise StaleGroupEpochError(
+                "client-provided group epoch differs from broker group epoch"
+            )
+        if member is None:
+            raise UnknownMemberError(NO_MEMBER)
+        return member
+
+    def coordinated(self, group_id: str, now: Instant) -> Group:
+        """Return a group that this broker coordinates.
+
+        Raises:
+            NotFoundError: The group does not exist.
+            NotCoordinatorError: Another broker coordinates it, or may do so.
+        """
+        group = self._context.state.groups.get(group_id)
+        if group is None:
+            raise NotFoundError(NO_GROUP)
+        is_other = group.coordinator != self._context.broker
+        if is_other or self._is_fenced(now):  # guard Group.coordinator
+            raise NotCoordinatorError("broker is not the consumer group coordinator")
+        return group
+
+    def report(
+        self, group_id: str, member_id: str, coordinator: str, epoch: int, now: Instant
+    ) -> None:
+        """Count a member's report that it cannot reach the coordinator; texts of the original.
+
+        Raises:
+            FailedPreconditionError: The report does not fit the group, or no other broker could
+                coordinate it.
+            NoMetadataLeaderError: No metadata leader is known.
+        """
+        state = self._context.state
+        group = state.groups.get(group_id)
+        if group is None:
+            raise FailedPreconditionError(f"No such consumer group {group_id}")
+        if (coordinator, epoch) != (group.coordinator, group.group_epoch):
+            raise FailedPreconditionError(
+                "Coordinator generation mismatch, current coordinator: "
+                f"{group.coordinator} epoch: {group.group_epoch}, got coordinator: "
+                f"{coordinator} epoch: {epoch}"
+            )
+        if group.member(member_id) is None:
+            raise FailedPreconditionError(
+                f"Consumer {member_id} is not a member of consumer group {group_id}"
+            )
+        brokers = state.brokers.values()
+        if not any(one.can_lead and one.broker != group.coordinator for one in brokers):
+            raise FailedPreconditionError("No coordinator candidates")
+        report = CoordinatorReport(group_id, member_id, group.coordinator, group.coordinator_epoch)
+        self._report(report, now)
+
+    # -- events -------------------------------------------------------------------------------
+
+    def on_applied(self, records: Sequence[Record], now: Instant) -> None:
+        """Handle applied records."""
+        changed: dict[str, None] = {}
+        for record in records:
+            match record:
+                case GroupChanged(group):
+                    changed[group.group_id] = None
+                    self._note(record.cause, record.member_id, group.group_id, group)
+                case GroupEnded(group_id):
+                    changed[group_id] = None
+                    self._note(record.cause, record.member_id, group_id, None)
+                case _:
+                    pass
+        if changed:
+            self._sessions.on_groups(self._context.state, changed, now)
+            self.seats.on_groups(changed)
+
+    def _note(self, cause: str, member_id: str, group_id: str, group: Group | None) -> None:
+        fields: dict[str, object] = {
+            "group": group_id,
+            "cause": str(cause),
+            "consumer": member_id,
+            "consumers": 0 if group is None else len(group.members),
+            "coordinator": "" if group is None else group.coordinator,
+            "group_epoch": 0 if group is None else group.group_epoch,
+            "changes": 1,
+        }
+        self._context.transition("consumer_group_changed", fields)
+
+    def on_state(self, now: Instant) -> None:
+        """Handle a state that replaced the former one, as at the start and from a snapshot."""
+        self._sessions.on_state(self._context.state, now)
+        self.seats.on_state()
+
+    def on_timer(self, now: Instant) -> None:
+        """Propose to remove members that were silent for too long."""
+        timeout_ns = self._context.options.consumer_timeout_ns
+        for command in self._sessions.expired(timeout_ns, now):
+            self._context.propose(command, now, _ignore_outcome)
+
+    def next_deadline(self) -> Instant | None:
+        """Time of the next `on_timer` call, `None` for never."""
+        return self._sessions.next_deadline(self._context.options.consumer_timeout_ns)
+
+
+def _ignore_outcome(_outcome: object) -> None:
+    """Ignore the outcome: the state shows it at the next check."""
