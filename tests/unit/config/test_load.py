@@ -256,7 +256,6 @@ class TestUnbuilt:
             ("tls.client.authz.enabled", "true"),
             ("tls.client.authz.model", "model.conf"),
             ("tls.client.authz.policy", "policy.csv"),
-            ("activity.stream.enabled", "true"),
         ],
     )
     def test_what_would_turn_on_something_unbuilt_stops_the_start(self, key, value):

@@ -9,8 +9,9 @@ level (C21).
 
 from typing import assert_never
 
-from liftbridge_broker.controller import brokers, partitions, reassignment, streams
+from liftbridge_broker.controller import activity, brokers, partitions, reassignment, streams
 from liftbridge_broker.controller.commands import (
+    ActivityCommand,
     AdvertiseListeners,
     AlterPartition,
     AlterStream,
@@ -20,6 +21,7 @@ from liftbridge_broker.controller.commands import (
     ChangeLeader,
     ClusterCommand,
     Command,
+    ConfirmActivity,
     CordonBroker,
     CreateStream,
     DeclareUnclean,
@@ -35,6 +37,7 @@ from liftbridge_broker.controller.commands import (
     RemoveBroker,
     Resign,
     ResumeStream,
+    SetActivity,
     SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
@@ -67,6 +70,8 @@ def decide(state: ClusterState, index: MetadataIndex, command: Command) -> Decis
             return _decide_broker(state, index, command)
         if isinstance(command, PartitionCommand):
             return _decide_partition(state, index, command)
+        if isinstance(command, ActivityCommand):
+            return _decide_activity(state, command)
         return _decide_stream(state, index, command)
     except LiftbridgeError as refusal:
         # The traceback refers to frames that hold the decision: a cycle for the collector.
@@ -150,6 +155,17 @@ def _decide_stream(state: ClusterState, index: MetadataIndex, command: StreamCom
             decision = streams.init_publisher(state, index, command)
         case MarkStream():
             decision = streams.mark_stream(state, command)
+        case _:
+            assert_never(command)
+    return decision
+
+
+def _decide_activity(state: ClusterState, command: ActivityCommand) -> Decision:
+    match command:
+        case SetActivity():
+            decision = activity.set_activity(state, command)
+        case ConfirmActivity():
+            decision = activity.confirm_activity(state, command)
         case _:
             assert_never(command)
     return decision

@@ -186,6 +186,27 @@ class PublisherForgotten(NamedTuple):
     publisher_id: PublisherId
 
 
+class ActivitySet(NamedTuple):
+    """The settings of a broker turn the activity stream on from now on, or do not any more."""
+
+    broker: BrokerId
+    is_wanted: bool
+
+
+class ActivityConfirmed(NamedTuple):
+    """The first pending events of the activity stream are stored.
+
+    Attributes:
+        stored_count: Number of events.
+        end_offset: Offset of the next one.
+        lost: Number of events stored before that are no more.
+    """
+
+    stored_count: int
+    end_offset: int
+    lost: int
+
+
 Record = (
     Bootstrapped
     | FeatureLevelSet
@@ -201,6 +222,8 @@ Record = (
     | ReadonlySet
     | PublisherInitialised
     | PublisherForgotten
+    | ActivitySet
+    | ActivityConfirmed
 )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
 
+from liftbridge_broker.controller.activity_queue import ActivityQueue
 from liftbridge_broker.model.ids import (
     BrokerId,
     LeaderEpoch,
@@ -242,6 +243,7 @@ class ClusterState:
             proof a broker needs before it removes their files.
         catch_up_rate: Bytes a second that a leader spends on replicas a reassignment adds; 0 is
             without limit.
+        activity: Events that are not stored in the activity stream yet.
         chain: Hash over all records so far, 64 bits; equal on all nodes of one version after the
             same command.
         publisher_epochs: Epochs of all idempotent publishers by id; follows from `streams`.
@@ -257,6 +259,7 @@ class ClusterState:
     feature_level: int = 0
     deleted: dict[StreamId, MetadataIndex] = field(default_factory=dict)
     catch_up_rate: int = 0
+    activity: ActivityQueue = field(default_factory=ActivityQueue)
     chain: int = 0
     publisher_epochs: dict[PublisherId, int] = field(default_factory=dict)
     partition_count: int = 0

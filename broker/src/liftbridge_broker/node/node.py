@@ -26,6 +26,7 @@ from liftbridge_broker.node.partition.listening import Listening
 from liftbridge_broker.node.partition.opening import newest_timestamp
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import PublishRun
+from liftbridge_broker.node.publishing.activity import ActivityStream
 from liftbridge_broker.node.publishing.forwarding import Forwarding
 from liftbridge_broker.node.publishing.remote_partition import RemotePartition
 from liftbridge_broker.node.publishing.stream_readiness import once_ready
@@ -58,6 +59,7 @@ class Node:
         cursors: Finds cursors in partitions of `__cursors` that are led here.
         cluster: This broker's membership in its cluster; `None` for a sole broker.
         client_reads: Reads from the disk for clients, bounded.
+        activity: Stores the events of the stream `__activity`.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Node:
         self._readiness = None if cluster is None else cluster.readiness
         find = self._names.for_publish
         self._forwarding = Forwarding(context, find, self._to_subjects, self._readiness)
+        self.activity = ActivityStream(context, self.partitions)
 
     # -- calls of the API --------------------------------------------------------------------
 
@@ -278,6 +281,7 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_applied(records, context.now)
         self._forwarding.on_change(context.now)
+        self.activity.on_change()
 
     def on_restored(self) -> None:
         """Handle metadata restored from a leader's snapshot; the changes in between are unknown."""
@@ -290,6 +294,7 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_brokers(context.now)
         self._forwarding.on_change(context.now)
+        self.activity.on_change()
 
     def on_leader(self, event: LeaderChanged) -> None:
         """Handle a change of the metadata leader."""
@@ -316,6 +321,7 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_timer(now)
         self._forwarding.on_timer(now)
+        self.activity.on_timer(now)
         self._to_subjects.inbox.expire(now)
         self._applied.do_waiting(now, wall_ns)
         for command in self.held.take_idle(now):
@@ -331,6 +337,7 @@ class Node:
             self.context.store.next_deadline(),
             self.context.metadata.next_deadline(),
             self._forwarding.next_deadline(),
+            self.activity.next_deadline(),
             self._to_subjects.inbox.next_deadline(),
             self.held.next_idle(),
             None if self.cluster is None else self.cluster.next_deadline(),
@@ -350,6 +357,7 @@ class Node:
         context = self.context
         context.messaging.subscribe(INBOX_SUBSCRIPTION, context.options.inbox, "")
         self.listening.begin()
+        self.activity.begin()
 
     def set_limits(
         self, *, publishers_max: int, publisher_ttl_ns: int, unanswered_bytes_max: int

@@ -6,13 +6,30 @@ from typing import Final
 
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.streams import StreamOptions
-from liftbridge_broker.model.units import MIB
+from liftbridge_broker.model.units import MIB, SECOND_NS
 from liftbridge_broker.node.scheduling.cluster_clock import CLOCK_LIMITS_DEFAULT, ClockLimits
 from liftbridge_broker.node.scheduling.opening_queue import OPENINGS_PER_TURN
 from liftbridge_broker.replication.publishers import PUBLISHERS_MAX_DEFAULT, TTL_NS_DEFAULT
+from liftbridge_broker.wire.acks import AckPolicy
 from liftbridge_broker.wire.peer.keys import OPEN_KEYRING, Keyring
 
 UNANSWERED_BYTES_MAX_DEFAULT: Final = 64 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityOptions:
+    """The activity stream, as this broker's settings have it.
+
+    Attributes:
+        is_enabled: Whether this broker turns it on.
+        timeout_ns: Time after which an event that is not stored is reported.
+        policy: When this broker, as leader of the stream, takes an event as stored: once it is
+            committed (`ALL`), or once it is appended.
+    """
+
+    is_enabled: bool = False
+    timeout_ns: int = 5 * SECOND_NS
+    policy: AckPolicy = AckPolicy.ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +50,7 @@ class NodeOptions:
             reading from publishing calls.
         clock: Limits beyond which a clock counts as wrong.
         openings_per_turn: New replicas that one turn opens.
+        activity: The activity stream.
     """
 
     broker: BrokerId
@@ -47,3 +65,4 @@ class NodeOptions:
     unanswered_bytes_max: int = UNANSWERED_BYTES_MAX_DEFAULT
     clock: ClockLimits = CLOCK_LIMITS_DEFAULT
     openings_per_turn: int = OPENINGS_PER_TURN
+    activity: ActivityOptions = ActivityOptions()

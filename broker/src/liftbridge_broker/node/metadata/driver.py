@@ -21,6 +21,7 @@ from liftbridge_broker.controller.commands import (
     CancelReassignment,
     ChangeLeader,
     Command,
+    ConfirmActivity,
     CordonBroker,
     CreateStream,
     DeclareUnclean,
@@ -35,6 +36,7 @@ from liftbridge_broker.controller.commands import (
     RemoveBroker,
     Resign,
     ResumeStream,
+    SetActivity,
     SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
@@ -111,6 +113,8 @@ FAILURES: Final[dict[type[Command], str]] = {
     SetReadonly: "Failed to set stream readonly flag",
     InitPublisher: "Failed to initialise publisher",
     MarkStream: "Failed to mark stream",
+    SetActivity: "Failed to set activity",
+    ConfirmActivity: "Failed to confirm activity",
 }
 """Error text of the original for a client when the log fails a command; the cause follows it."""
 
