@@ -270,7 +270,6 @@ class TestUnbuilt:
         ("key", "value"),
         [
             ("streams.encryption", "true"),
-            ("activity.stream.enabled", "true"),
         ],
     )
     def test_what_would_turn_on_something_unbuilt_stops_the_start(self, key, value):

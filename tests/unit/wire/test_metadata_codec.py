@@ -17,6 +17,7 @@ from liftbridge_broker.controller.commands import (
     ChangeCoordinator,
     ChangeLeader,
     Command,
+    ConfirmActivity,
     CordonBroker,
     CreateStream,
     CreateToken,
@@ -42,6 +43,7 @@ from liftbridge_broker.controller.commands import (
     Resign,
     ResumeStream,
     RevokeToken,
+    SetActivity,
     SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
@@ -246,6 +248,14 @@ GOLDEN: list[tuple[Command, str]] = [
         "c2010d0a03666f6f10091a0161220162",
     ),
     (SetCatchUpRate(bytes_per_second=2**20), "ca010408808040"),
+    (SetActivity(broker=A, broker_epoch=3, is_wanted=True), "9a02070a016110031801"),
+    (SetActivity(broker=A, broker_epoch=3, is_wanted=False), "9a02050a01611003"),
+    (
+        ConfirmActivity(
+            partition_id=PartitionId(1), leader_epoch=5, start_offset=7, last_id=9, end_offset=8
+        ),
+        "a2020a08011005180720092808",
+    ),
     (AdvertiseListeners(broker=A, broker_epoch=3), "d201050a01611003"),
     (
         CreateToken(

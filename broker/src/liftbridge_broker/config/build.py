@@ -10,6 +10,7 @@ from liftbridge_broker.config.given import Given, Values
 from liftbridge_broker.config.listeners import WILDCARDS, listener_options
 from liftbridge_broker.config.options import (
     AccessOptions,
+    ActivityOptions,
     AdminOptions,
     BrokerOptions,
     CursorsOptions,
@@ -90,6 +91,11 @@ def build_options(given: Mapping[str, Given], notices: Sequence[str]) -> BrokerO
             partitions=values.number("cursors.stream.partitions"),
             replication_factor=values.number("cursors.stream.replication.factor"),
             auto_pause_ns=values.number("cursors.stream.auto.pause.time"),
+        ),
+        activity=ActivityOptions(
+            is_enabled=values.flag("activity.stream.enabled"),
+            timeout_ns=values.number("activity.stream.publish.timeout"),
+            ack_policy=values.text("activity.stream.publish.ack.policy"),
         ),
         clustering=clustering_options(values),
         grpc=_grpc(values),

@@ -232,6 +232,21 @@ class CursorsOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityOptions:
+    """The stream that stores events about changes of streams.
+
+    Attributes:
+        is_enabled: Whether this broker turns `__activity` on.
+        timeout_ns: Time after which an event that is not stored is reported.
+        ack_policy: When an event counts as stored: `all`, `leader` or `none`.
+    """
+
+    is_enabled: bool = False
+    timeout_ns: int = 5 * SECOND_NS
+    ack_policy: str = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BootstrapOptions:
     """Start of a broker with an empty data directory; at most one attribute is set.
 
@@ -453,6 +468,7 @@ class BrokerOptions:
     fsync: FsyncOptions = FsyncOptions()
     cursors: CursorsOptions = CursorsOptions()
     groups: GroupOptions = GroupOptions()
+    activity: ActivityOptions = ActivityOptions()
     clustering: ClusteringOptions = ClusteringOptions()
     grpc: GrpcOptions = GrpcOptions()
     metrics: MetricsOptions = MetricsOptions()

@@ -5,8 +5,6 @@ from typing import Final
 from liftbridge_broker.config.settings import Kind, Setting, Status
 from liftbridge_broker.model.units import HOUR_NS, MIB, MILLISECOND_NS, SECOND_NS
 
-_NO_ACTIVITY: Final = "the activity stream is not available in this version"
-
 STREAMS: Final = (
     Setting(
         "streams.retention.max.bytes",
@@ -220,26 +218,25 @@ FEATURES: Final = (
         "activity.stream.enabled",
         Kind.BOOLEAN,
         "false",
-        "Whether changes to streams are published to the stream `__activity`.",
-        status=Status.REFUSED,
-        reason=_NO_ACTIVITY,
+        "Whether this broker turns on the stream `__activity`, in which each change of a stream is "
+        "an event. It is on while any broker of the cluster has this setting.",
     ),
     Setting(
         "activity.stream.publish.timeout",
         Kind.DURATION,
         "5s",
-        "Time that a publish to the activity stream may take.",
-        status=Status.NO_EFFECT,
-        reason=_NO_ACTIVITY,
+        "Time that storing an event in the activity stream may take; after it, the delay is "
+        "reported, and the broker keeps trying.",
+        minimum=MILLISECOND_NS,
     ),
     Setting(
         "activity.stream.publish.ack.policy",
         Kind.CHOICE,
         "all",
-        "Ack policy of publishes to the activity stream.",
+        "When an event of the activity stream counts as stored: `all` once every in-sync replica "
+        "has it; `leader` and `none` once its leader has it, so that the loss of that broker loses "
+        "the last events.",
         choices=("none", "leader", "all"),
-        status=Status.NO_EFFECT,
-        reason=_NO_ACTIVITY,
     ),
     Setting(
         "cursors.stream.partitions",

@@ -1,4 +1,4 @@
-"""Commands: the requests in metadata log entries (C1 to C21).
+"""Commands: the requests in metadata log entries (C1 to C21, and those of the activity stream).
 
 A command states a request and carries all input of `decide` besides the state, such as the wall
 clock. Every node checks it by `decide` when it is committed. So a command may hold any value that
@@ -642,6 +642,41 @@ class DeleteGroup:
     group_id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetActivity:
+    """Record whether a broker's settings turn the activity stream on.
+
+    Attributes:
+        broker: The broker itself.
+        broker_epoch: Its session.
+        is_wanted: Whether its settings turn it on.
+    """
+
+    broker: BrokerId
+    broker_epoch: int
+    is_wanted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmActivity:
+    """Remove pending events that the leader of the activity stream has stored.
+
+    Attributes:
+        partition_id: Partition of the activity stream.
+        leader_epoch: Leader epoch of the broker.
+        start_offset: Offset of the first pending event in the state that the decision is based on.
+        last_id: Id of the last event that is stored; 0 for none of the pending ones.
+        end_offset: Offset behind the last stored event. A smaller one than the state expects
+            shows that stored events were lost.
+    """
+
+    partition_id: PartitionId
+    leader_epoch: int
+    start_offset: int
+    last_id: int
+    end_offset: int
+
+
 ClusterCommand = Bootstrap | SetFeatureLevel | SetCatchUpRate
 AccessCommand = SetAccess | ChangeRules
 BrokerCommand = (
@@ -673,6 +708,7 @@ StreamCommand = (
     | InitPublisher
     | MarkStream
 )
+ActivityCommand = SetActivity | ConfirmActivity
 TokenCommand = CreateToken | ExpireToken | RevokeToken
 GroupCommand = JoinGroup | LeaveGroup | ChangeCoordinator | ReleasePartitions | DeleteGroup
 Command = (
@@ -683,5 +719,6 @@ Command = (
     | AccessCommand
     | TokenCommand
     | GroupCommand
+    | ActivityCommand
 )
 """Every command of this version; an unknown command in the log stops the node."""

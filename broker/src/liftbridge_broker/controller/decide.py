@@ -11,6 +11,7 @@ from typing import assert_never
 
 from liftbridge_broker.controller import (
     access,
+    activity,
     brokers,
     groups,
     partitions,
@@ -21,6 +22,7 @@ from liftbridge_broker.controller import (
 from liftbridge_broker.controller.checks import check_groups_level
 from liftbridge_broker.controller.commands import (
     AccessCommand,
+    ActivityCommand,
     AdvertiseListeners,
     AlterPartition,
     AlterStream,
@@ -32,6 +34,7 @@ from liftbridge_broker.controller.commands import (
     ChangeRules,
     ClusterCommand,
     Command,
+    ConfirmActivity,
     CordonBroker,
     CreateStream,
     CreateToken,
@@ -56,6 +59,7 @@ from liftbridge_broker.controller.commands import (
     ResumeStream,
     RevokeToken,
     SetAccess,
+    SetActivity,
     SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
@@ -95,6 +99,8 @@ def decide(state: ClusterState, index: MetadataIndex, command: Command) -> Decis
             decision = _decide_token(state, command)
         elif isinstance(command, GroupCommand):
             decision = _decide_group(state, index, command)
+        elif isinstance(command, ActivityCommand):
+            decision = _decide_activity(state, command)
         else:
             decision = _decide_stream(state, index, command)
     except LiftbridgeError as refusal:
@@ -222,6 +228,17 @@ def _decide_group(state: ClusterState, index: MetadataIndex, command: GroupComma
             decision = groups.release_partitions(state, index, command)
         case DeleteGroup():
             decision = groups.delete_group(state, command)
+        case _:
+            assert_never(command)
+    return decision
+
+
+def _decide_activity(state: ClusterState, command: ActivityCommand) -> Decision:
+    match command:
+        case SetActivity():
+            decision = activity.set_activity(state, command)
+        case ConfirmActivity():
+            decision = activity.confirm_activity(state, command)
         case _:
             assert_never(command)
     return decision

@@ -256,6 +256,27 @@ class GroupEnded(NamedTuple):
     member_id: str
 
 
+class ActivitySet(NamedTuple):
+    """The settings of a broker turn the activity stream on from now on, or do not any more."""
+
+    broker: BrokerId
+    is_wanted: bool
+
+
+class ActivityConfirmed(NamedTuple):
+    """The first pending events of the activity stream are stored.
+
+    Attributes:
+        stored_count: Number of events.
+        end_offset: Offset of the next one.
+        lost: Number of events stored before that are no more.
+    """
+
+    stored_count: int
+    end_offset: int
+    lost: int
+
+
 Record = (
     Bootstrapped
     | FeatureLevelSet
@@ -277,6 +298,8 @@ Record = (
     | RulesChanged
     | GroupChanged
     | GroupEnded
+    | ActivitySet
+    | ActivityConfirmed
 )
 
 

@@ -4,10 +4,13 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import assert_never
 
+from liftbridge_broker.controller.activity import event_of
 from liftbridge_broker.controller.commands import Command
 from liftbridge_broker.controller.decide import decide
 from liftbridge_broker.controller.records import (
     AccessSwitched,
+    ActivityConfirmed,
+    ActivitySet,
     Bootstrapped,
     BrokerChanged,
     CatchUpRateSet,
@@ -33,6 +36,7 @@ from liftbridge_broker.controller.records import (
 from liftbridge_broker.controller.state import DELETED_MAX, ClusterState, StreamState
 from liftbridge_broker.model.ids import MetadataIndex, number_of, stream_of
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.subjects import ACTIVITY_STREAM
 
 
 def apply(state: ClusterState, index: MetadataIndex, command: Command) -> Decision:
@@ -49,8 +53,18 @@ def apply(state: ClusterState, index: MetadataIndex, command: Command) -> Decisi
     decision = decide(state, index, command)
     for record in decision.records:
         replay(state, record)
+    if state.activity.wanted_by:
+        _queue_event(state, index, decision.records)
     _advance(state, index, decision.records)
     return decision
+
+
+def _queue_event(state: ClusterState, index: MetadataIndex, records: tuple[Record, ...]) -> None:
+    """Queue the event of a command for the activity stream, if it makes one."""
+    events = [event for record in records if (event := event_of(index, record)) is not None]
+    assert len(events) <= 1  # the index of the command is the id of its event
+    for event in events:
+        state.activity.add(event)
 
 
 def skip(state: ClusterState, index: MetadataIndex) -> None:
@@ -92,6 +106,8 @@ def replay(state: ClusterState, record: Record) -> None:
             _replay_callers(state, record)
         case GroupChanged() | GroupEnded():
             _replay_group(state, record)
+        case ActivitySet() | ActivityConfirmed():
+            _replay_activity(state, record)
         case _:
             assert_never(record)
 
@@ -126,6 +142,16 @@ def _replay_group(state: ClusterState, record: GroupChanged | GroupEnded) -> Non
             assert_never(record)
 
 
+def _replay_activity(state: ClusterState, record: ActivitySet | ActivityConfirmed) -> None:
+    match record:
+        case ActivitySet(broker, is_wanted):
+            state.activity.set_wanted(broker, is_wanted=is_wanted)
+        case ActivityConfirmed(count, end_offset, lost):
+            state.activity.confirm(count, end_offset, lost)
+        case _:
+            assert_never(record)
+
+
 def _replay_cluster(
     state: ClusterState, record: Bootstrapped | FeatureLevelSet | CatchUpRateSet | BrokerChanged
 ) -> None:
@@ -140,6 +166,8 @@ def _replay_cluster(
         case BrokerChanged(broker):
             # An assignment keeps the dict position of a broker that registers again.
             state.brokers[broker.broker] = broker
+            if broker.removed:
+                state.activity.set_wanted(broker.broker, is_wanted=False)
         case _:
             assert_never(record)
 
@@ -194,6 +222,8 @@ def _replay_creation(state: ClusterState, record: StreamCreated) -> None:
             partitions=list(record.partitions),
         )
     )
+    if record.name == ACTIVITY_STREAM:
+        state.activity.end_offset = 0
 
 
 def _replay_flags(

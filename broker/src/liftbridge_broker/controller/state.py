@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from liftbridge_broker.access.rule_set import RuleSet
+from liftbridge_broker.controller.activity_queue import ActivityQueue
 from liftbridge_broker.model.groups import Group
 from liftbridge_broker.model.ids import (
     BrokerId,
@@ -282,6 +283,7 @@ class ClusterState:
         catch_up_rate: Bytes a second that a leader spends on replicas a reassignment adds; 0 is
             without limit.
         tokens: API tokens by id, in order of creation.
+        activity: Events that are not stored in the activity stream yet.
         chain: Hash over all records so far, 64 bits; equal on all nodes of one version after the
             same command.
         access: Access control of the cluster.
@@ -300,6 +302,7 @@ class ClusterState:
     deleted: dict[StreamId, MetadataIndex] = field(default_factory=dict)
     catch_up_rate: int = 0
     tokens: dict[str, TokenState] = field(default_factory=dict)
+    activity: ActivityQueue = field(default_factory=ActivityQueue)
     chain: int = 0
     access: AccessState = field(default_factory=AccessState)
     groups: dict[str, Group] = field(default_factory=dict)

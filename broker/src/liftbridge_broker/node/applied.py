@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import fields
 
 from liftbridge_broker.controller.records import (
+    ActivitySet,
     PartitionChanged,
     PartitionsPaused,
     PartitionsResumed,
@@ -80,6 +81,9 @@ class AppliedMetadata:
             case ReadonlySet():
                 self._set_readonly(record, wall_ns)
                 self._refresh(record.stream_id, record.partitions, now)
+            case ActivitySet(broker):
+                is_on = bool(self._context.state.activity.wanted_by)
+                self._context.transition("activity_set", {"broker": broker, "is_on": is_on})
             case _:
                 pass  # brokers: read from the state where they matter
 

@@ -27,6 +27,7 @@ from liftbridge_broker.node.partition.listening import Listening
 from liftbridge_broker.node.partition.opening import newest_timestamp
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import PublishRun
+from liftbridge_broker.node.publishing.activity import ActivityStream
 from liftbridge_broker.node.publishing.forwarding import Forwarding
 from liftbridge_broker.node.publishing.remote_partition import RemotePartition
 from liftbridge_broker.node.publishing.stream_readiness import once_ready
@@ -65,6 +66,7 @@ class Node:
         on_access: Called after the access control of the metadata may have changed.
         client_reads: Reads from the disk for clients, bounded.
         groups: Consumer groups, as far as this broker coordinates them or leads their partitions.
+        activity: Stores the events of the stream `__activity`.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class Node:
         self._readiness = None if cluster is None else cluster.readiness
         find = self._names.for_publish
         self._forwarding = Forwarding(context, find, self._to_subjects, self._readiness)
+        self.activity = ActivityStream(context, self.partitions)
 
     # -- calls of the API --------------------------------------------------------------------
 
@@ -294,6 +297,7 @@ class Node:
         self._forwarding.on_change(context.now)
         if any(isinstance(record, AccessSwitched | RulesChanged) for record in records):
             self.on_access()
+        self.activity.on_change()
 
     def on_restored(self) -> None:
         """Handle metadata restored from a leader's snapshot; the changes in between are unknown."""
@@ -308,6 +312,7 @@ class Node:
         self.groups.on_state(context.now)
         self._forwarding.on_change(context.now)
         self.on_access()
+        self.activity.on_change()
 
     def on_leader(self, event: LeaderChanged) -> None:
         """Handle a change of the metadata leader."""
@@ -335,6 +340,7 @@ class Node:
             self.cluster.on_timer(now)
         self.groups.on_timer(now)
         self._forwarding.on_timer(now)
+        self.activity.on_timer(now)
         self._to_subjects.inbox.expire(now)
         self._applied.do_waiting(now, wall_ns)
         for command in self.held.take_idle(now):
@@ -351,6 +357,7 @@ class Node:
             self.context.metadata.next_deadline(),
             self._forwarding.next_deadline(),
             self.groups.next_deadline(),
+            self.activity.next_deadline(),
             self._to_subjects.inbox.next_deadline(),
             self.held.next_idle(),
             None if self.cluster is None else self.cluster.next_deadline(),
@@ -371,6 +378,7 @@ class Node:
         context = self.context
         context.messaging.subscribe(INBOX_SUBSCRIPTION, context.options.inbox, "")
         self.listening.begin()
+        self.activity.begin()
 
     def set_limits(
         self,

@@ -10,9 +10,26 @@ from liftbridge_broker.model.units import MIB, SECOND_NS
 from liftbridge_broker.node.scheduling.cluster_clock import CLOCK_LIMITS_DEFAULT, ClockLimits
 from liftbridge_broker.node.scheduling.opening_queue import OPENINGS_PER_TURN
 from liftbridge_broker.replication.publishers import PUBLISHERS_MAX_DEFAULT, TTL_NS_DEFAULT
+from liftbridge_broker.wire.acks import AckPolicy
 from liftbridge_broker.wire.peer.keys import OPEN_KEYRING, Keyring
 
 UNANSWERED_BYTES_MAX_DEFAULT: Final = 64 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityOptions:
+    """The activity stream, as this broker's settings have it.
+
+    Attributes:
+        is_enabled: Whether this broker turns it on.
+        timeout_ns: Time after which an event that is not stored is reported.
+        policy: When this broker, as leader of the stream, takes an event as stored: once it is
+            committed (`ALL`), or once it is appended.
+    """
+
+    is_enabled: bool = False
+    timeout_ns: int = 5 * SECOND_NS
+    policy: AckPolicy = AckPolicy.ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +53,7 @@ class NodeOptions:
             report their coordinator to replace it.
         clock: Limits beyond which a clock counts as wrong.
         openings_per_turn: New replicas that one turn opens.
+        activity: The activity stream.
     """
 
     broker: BrokerId
@@ -52,3 +70,4 @@ class NodeOptions:
     coordinator_timeout_ns: int = 15 * SECOND_NS
     clock: ClockLimits = CLOCK_LIMITS_DEFAULT
     openings_per_turn: int = OPENINGS_PER_TURN
+    activity: ActivityOptions = ActivityOptions()

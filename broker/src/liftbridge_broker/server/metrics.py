@@ -96,6 +96,7 @@ class BrokerMetrics:
         return {
             **self._publish_samples(),
             **self._session_samples(),
+            **self._activity_samples(),
             **cluster_samples(self.core, self.transport, self.clock.now()),
             "build_info": _build_info(self.version),
             "broker_start_time_seconds": self.started_ns,
@@ -164,6 +165,15 @@ class BrokerMetrics:
         if self.tls is not None and self.tls.expires_at:
             samples["certificate_expiry_timestamp_seconds"] = self.tls.expires_at * SECOND_NS
         return samples
+
+    def _activity_samples(self) -> Mapping[str, Sample]:
+        """Return what is pending, stored here and lost of the activity stream."""
+        queue = self.node.state.activity
+        return {
+            "activity_pending_events": len(queue.events),
+            "activity_appended_events_total": self.node.activity.appended_count,
+            "activity_lost_events": queue.lost_count,
+        }
 
     def _publish_samples(self) -> Mapping[str, Sample]:
         """Return samples of publishing: ack latencies, pending acks and refusals."""

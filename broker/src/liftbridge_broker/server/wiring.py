@@ -25,7 +25,7 @@ from liftbridge_broker.model.subjects import internal_subject
 from liftbridge_broker.node.control import ControlOptions
 from liftbridge_broker.node.metadata.bootstrap import Role
 from liftbridge_broker.node.metadata.opening import METADATA_DIRECTORY
-from liftbridge_broker.node.options import NodeOptions
+from liftbridge_broker.node.options import ActivityOptions, NodeOptions
 from liftbridge_broker.node.replicas.role_context import ReplicationLimits
 from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.replication.fetch_sessions import LeaderSessionLimits, SessionLimits
@@ -34,6 +34,7 @@ from liftbridge_broker.replication.isr import LeaderLimits
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.store import StoreOptions
+from liftbridge_broker.wire.acks import AckPolicy
 
 _TLS_VERSIONS: Final = {
     TlsVersion.TLS_1_2: ssl.TLSVersion.TLSv1_2,
@@ -125,6 +126,11 @@ def node_options(options: BrokerOptions, broker: BrokerId) -> NodeOptions:
         unanswered_bytes_max=options.limits.publish_pending_bytes_max,
         consumer_timeout_ns=options.groups.consumer_timeout_ns,
         coordinator_timeout_ns=options.groups.coordinator_timeout_ns,
+        activity=ActivityOptions(
+            is_enabled=options.activity.is_enabled,
+            timeout_ns=options.activity.timeout_ns,
+            policy=AckPolicy[options.activity.ack_policy.upper()],
+        ),
     )
 
 

@@ -12,6 +12,13 @@ from typing import Final
 
 from liftbridge_broker.access.rule_set import RULES_MAX
 from liftbridge_broker.access.rules import check_rule
+from liftbridge_broker.controller.activity_queue import (
+    PENDING_MAX,
+    ActivityEvent,
+    ActivityKind,
+    ActivityQueue,
+    NumberRange,
+)
 from liftbridge_broker.controller.state import (
     DELETED_MAX,
     RESTARTS_MAX,
@@ -108,6 +115,7 @@ def encode_state_in_steps(state: ClusterState) -> Generator[None, None, bytes]:
     yield from _fill_access(message, state, pace)
     for group in state.groups.values():
         yield from fill_group(message.groups.add(), group, pace.is_due)
+    yield from _fill_activity(message, state.activity, pace)
     assert message.applied_index == state.applied_index  # it did not change
     return message.SerializeToString(deterministic=True)
 
@@ -206,6 +214,31 @@ def _fill_partition(
     target.replica_epochs.extend(partition.replica_epochs)
 
 
+def _fill_activity(target: pb.Snapshot, queue: ActivityQueue, pace: _Pace) -> Iterator[None]:
+    if queue == ActivityQueue():
+        return  # as a version that does not know it writes it
+    activity = target.activity
+    activity.SetInParent()
+    activity.wanted_by.extend(queue.wanted_by)
+    activity.end_offset = queue.end_offset
+    activity.lost_count = queue.lost_count
+    activity.gap = queue.gap
+    for event in queue.events:
+        if pace.is_due():
+            yield
+        written = activity.events.add(
+            event_id=event.event_id,
+            kind=event.kind,
+            name=event.name,
+            flag=event.flag,
+            consumer=event.consumer,
+            streams=event.streams,
+            lost_before=event.lost_before,
+        )
+        for first, length in event.partitions:
+            written.partitions.add(first=first, length=length)
+
+
 def decode_state(data: bytes) -> ClusterState:
     """Decode the state of a snapshot.
 
@@ -261,6 +294,7 @@ def decode_state_in_steps(data: bytes) -> Generator[None, None, ClusterState]:
     for given in message.groups:
         group = yield from read_group(given, state, pace.is_due)
         state.groups[group.group_id] = group
+    yield from _restore_activity(state, message, pace)
     return state
 
 
@@ -315,6 +349,44 @@ def _restore_tokens(state: ClusterState, message: pb.Snapshot, pace: _Pace) -> I
             expires=found.expires,
             created_by=found.created_by,
         )
+
+
+def _restore_activity(state: ClusterState, message: pb.Snapshot, pace: _Pace) -> Iterator[None]:
+    if not message.HasField("activity"):
+        return
+    found, queue = message.activity, state.activity
+    for name in found.wanted_by:
+        broker = state.brokers.get(BrokerId(name))
+        is_fit = broker is not None and not broker.removed
+        _require(is_fit and name not in queue.wanted_by, f"activity wanted by {name}")
+        queue.set_wanted(BrokerId(name), is_wanted=True)
+    last_id = 0
+    for event in found.events:
+        if pace.is_due():
+            yield
+        _require(
+            last_id < event.event_id <= message.applied_index,
+            f"activity event {event.event_id} out of order",
+        )
+        last_id = event.event_id
+        queue.events.append(_activity_event(event))
+        queue.weight += queue.events[-1].weight
+    _require(queue.weight <= PENDING_MAX, f"{queue.weight} pending activity events")
+    queue.end_offset, queue.lost_count, queue.gap = found.end_offset, found.lost_count, found.gap
+
+
+def _activity_event(message: pb.ActivityEvent) -> ActivityEvent:
+    _require(message.kind in set(ActivityKind), f"activity event of kind {message.kind}")
+    return ActivityEvent(
+        MetadataIndex(message.event_id),
+        ActivityKind(message.kind),
+        message.name,
+        tuple(NumberRange(one.first, one.length) for one in message.partitions),
+        message.flag,
+        message.consumer,
+        tuple(message.streams),
+        message.lost_before,
+    )
 
 
 def _require(holds: bool, fault: str) -> None:

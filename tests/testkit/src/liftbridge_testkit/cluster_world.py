@@ -33,7 +33,7 @@ from liftbridge_broker.node.metadata.bootstrap import Beginning, Role
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
 from liftbridge_broker.node.metadata.opening import METADATA_DIRECTORY
 from liftbridge_broker.node.node import Node
-from liftbridge_broker.node.options import NodeOptions
+from liftbridge_broker.node.options import ActivityOptions, NodeOptions
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import POLICY_ALL, PendingAck, PublishRun
 from liftbridge_broker.node.peers.peer_link import PeerLink
@@ -236,6 +236,7 @@ class Member:
                 ack_secret=f"{self.broker} {self.life}".encode(),
                 defaults=world.defaults,
                 record_bytes_max=1 << 20,
+                activity=world.activity.get(self.broker, ActivityOptions()),
             ),
             store=StoreOptions(space=SpaceLimits(0, 0), known_names=(METADATA_DIRECTORY,)),
             snapshot_entries=world.snapshot_entries,
@@ -306,6 +307,7 @@ class ClusterWorld:
         broken: Pairs of sender and target between which everything is lost.
         deaf: The same for one channel only.
         members: All brokers by id.
+        activity: Settings of the activity stream, of brokers that have other ones than the default.
     """
 
     size: int = 3
@@ -317,6 +319,7 @@ class ClusterWorld:
     broken: set[tuple[BrokerId, BrokerId]] = field(default_factory=set)
     deaf: set[tuple[BrokerId, BrokerId, Channel]] = field(default_factory=set)
     members: dict[BrokerId, Member] = field(default_factory=dict)
+    activity: dict[BrokerId, ActivityOptions] = field(default_factory=dict)
     carried: int = 0
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ from liftbridge_broker.controller.commands import (
     ChangeLeader,
     ChangeRules,
     Command,
+    ConfirmActivity,
     CordonBroker,
     CreateStream,
     CreateToken,
@@ -45,6 +46,7 @@ from liftbridge_broker.controller.commands import (
     ResumeStream,
     RevokeToken,
     SetAccess,
+    SetActivity,
     SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
@@ -58,6 +60,7 @@ from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
+from liftbridge_broker.model.subjects import ACTIVITY_STREAM
 
 BROKERS: Final = tuple(BrokerId(name) for name in "abcde")
 STREAMS: Final = tuple(StreamName(name) for name in ("one", "two", "three", "__cursors"))
@@ -404,6 +407,29 @@ class CommandMaker:
         ]
         return (*made, *(super_rules("root") if self._flag(6) else ()))
 
+    # The activity stream.
+
+    def set_activity(self) -> SetActivity:
+        """A broker starts with another setting."""
+        broker = self._one_of(fenced=False)
+        return SetActivity(
+            broker=broker, broker_epoch=self._epoch(broker), is_wanted=not self._flag(4)
+        )
+
+    def confirm_activity(self) -> ConfirmActivity:
+        """The leader of the activity stream stored some events, or has lost some."""
+        queue, stream = self._state.activity, self._state.stream(ACTIVITY_STREAM)
+        partition = None if stream is None else stream.partitions[0]
+        count = self._random.randint(0, len(queue.events))
+        end = queue.end_offset + count
+        return ConfirmActivity(
+            partition_id=PartitionId(self._number(partition.partition_id if partition else 1)),
+            leader_epoch=self._number(partition.leader_epoch if partition else 1),
+            start_offset=self._number(queue.end_offset),
+            last_id=queue.events[count - 1].event_id if count else 0,
+            end_offset=end if not self._flag(8) else self._random.randint(0, end),
+        )
+
 
 KINDS: Final[Mapping[str, Callable[[CommandMaker], Command]]] = {
     "register": CommandMaker.register,
@@ -435,12 +461,14 @@ KINDS: Final[Mapping[str, Callable[[CommandMaker], Command]]] = {
     "revoke_token": CommandMaker.revoke_token,
     "access": CommandMaker.access,
     "rules": CommandMaker.rules,
+    "set_activity": CommandMaker.set_activity,
+    "confirm_activity": CommandMaker.confirm_activity,
 }
 WEIGHTS: Final[Mapping[str, int]] = {
     "register": 10, "unfence": 20, "fence": 5, "alter_partition": 40, "create": 10, "reassign": 4,
     "recover": 6, "change_leader": 4, "prefer": 4, "alter": 4, "remove": 1, "level": 1,
-    "bootstrap": 1, "cordon": 1, "mark": 1, "catch_up_rate": 1,
-    "access": 1, "rules": 1,
+    "bootstrap": 1, "cordon": 1, "mark": 1, "catch_up_rate": 1, "set_activity": 1,
+    "confirm_activity": 1, "access": 1, "rules": 1,
 }  # fmt: skip
 """Weight of each kind of command; 2 for kinds that are not listed."""
 

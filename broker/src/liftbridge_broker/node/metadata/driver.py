@@ -23,6 +23,7 @@ from liftbridge_broker.controller.commands import (
     ChangeCoordinator,
     ChangeLeader,
     Command,
+    ConfirmActivity,
     CordonBroker,
     CreateStream,
     CreateToken,
@@ -45,6 +46,7 @@ from liftbridge_broker.controller.commands import (
     Resign,
     ResumeStream,
     RevokeToken,
+    SetActivity,
     SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
@@ -129,6 +131,8 @@ FAILURES: Final[dict[type[Command], str]] = {
     ChangeCoordinator: "Failed to change consumer group coordinator",
     ReleasePartitions: "Failed to release partitions",
     DeleteGroup: "Failed to delete consumer group",
+    SetActivity: "Failed to set activity",
+    ConfirmActivity: "Failed to confirm activity",
 }
 """Error text of the original for a client when the log fails a command; the cause follows it."""
 

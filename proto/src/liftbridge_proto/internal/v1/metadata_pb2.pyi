@@ -600,8 +600,32 @@ class DeleteGroup(_message.Message):
     group_id: str
     def __init__(self, group_id: _Optional[str] = ...) -> None: ...
 
+class SetActivity(_message.Message):
+    __slots__ = ("broker", "broker_epoch", "is_wanted")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IS_WANTED_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    broker_epoch: int
+    is_wanted: bool
+    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., is_wanted: _Optional[bool] = ...) -> None: ...
+
+class ConfirmActivity(_message.Message):
+    __slots__ = ("partition_id", "leader_epoch", "start_offset", "last_id", "end_offset")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_ID_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    leader_epoch: int
+    start_offset: int
+    last_id: int
+    end_offset: int
+    def __init__(self, partition_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., start_offset: _Optional[int] = ..., last_id: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+
 class Command(_message.Message):
-    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign", "mark_stream", "set_catch_up_rate", "advertise_listeners", "create_token", "expire_token", "revoke_token", "set_access", "change_rules", "join_group", "leave_group", "change_coordinator", "release_partitions", "delete_group")
+    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign", "mark_stream", "set_catch_up_rate", "advertise_listeners", "create_token", "expire_token", "revoke_token", "set_access", "change_rules", "join_group", "leave_group", "change_coordinator", "release_partitions", "delete_group", "set_activity", "confirm_activity")
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     CREATE_STREAM_FIELD_NUMBER: _ClassVar[int]
     DELETE_STREAM_FIELD_NUMBER: _ClassVar[int]
@@ -638,6 +662,8 @@ class Command(_message.Message):
     CHANGE_COORDINATOR_FIELD_NUMBER: _ClassVar[int]
     RELEASE_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     DELETE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    SET_ACTIVITY_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_ACTIVITY_FIELD_NUMBER: _ClassVar[int]
     register_broker: RegisterBroker
     create_stream: CreateStream
     delete_stream: DeleteStream
@@ -674,7 +700,9 @@ class Command(_message.Message):
     change_coordinator: ChangeCoordinator
     release_partitions: ReleasePartitions
     delete_group: DeleteGroup
-    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ..., mark_stream: _Optional[_Union[MarkStream, _Mapping]] = ..., set_catch_up_rate: _Optional[_Union[SetCatchUpRate, _Mapping]] = ..., advertise_listeners: _Optional[_Union[AdvertiseListeners, _Mapping]] = ..., create_token: _Optional[_Union[CreateToken, _Mapping]] = ..., expire_token: _Optional[_Union[ExpireToken, _Mapping]] = ..., revoke_token: _Optional[_Union[RevokeToken, _Mapping]] = ..., set_access: _Optional[_Union[SetAccess, _Mapping]] = ..., change_rules: _Optional[_Union[ChangeRules, _Mapping]] = ..., join_group: _Optional[_Union[JoinGroup, _Mapping]] = ..., leave_group: _Optional[_Union[LeaveGroup, _Mapping]] = ..., change_coordinator: _Optional[_Union[ChangeCoordinator, _Mapping]] = ..., release_partitions: _Optional[_Union[ReleasePartitions, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteGroup, _Mapping]] = ...) -> None: ...
+    set_activity: SetActivity
+    confirm_activity: ConfirmActivity
+    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ..., mark_stream: _Optional[_Union[MarkStream, _Mapping]] = ..., set_catch_up_rate: _Optional[_Union[SetCatchUpRate, _Mapping]] = ..., advertise_listeners: _Optional[_Union[AdvertiseListeners, _Mapping]] = ..., create_token: _Optional[_Union[CreateToken, _Mapping]] = ..., expire_token: _Optional[_Union[ExpireToken, _Mapping]] = ..., revoke_token: _Optional[_Union[RevokeToken, _Mapping]] = ..., set_access: _Optional[_Union[SetAccess, _Mapping]] = ..., change_rules: _Optional[_Union[ChangeRules, _Mapping]] = ..., join_group: _Optional[_Union[JoinGroup, _Mapping]] = ..., leave_group: _Optional[_Union[LeaveGroup, _Mapping]] = ..., change_coordinator: _Optional[_Union[ChangeCoordinator, _Mapping]] = ..., release_partitions: _Optional[_Union[ReleasePartitions, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteGroup, _Mapping]] = ..., set_activity: _Optional[_Union[SetActivity, _Mapping]] = ..., confirm_activity: _Optional[_Union[ConfirmActivity, _Mapping]] = ...) -> None: ...
 
 class Restart(_message.Message):
     __slots__ = ("incarnation_id", "started", "is_clean", "version")
@@ -878,8 +906,50 @@ class Group(_message.Message):
     members: _containers.RepeatedCompositeFieldContainer[Member]
     def __init__(self, group_id: _Optional[str] = ..., group_epoch: _Optional[int] = ..., coordinator: _Optional[str] = ..., coordinator_epoch: _Optional[int] = ..., is_incremental: _Optional[bool] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
 
+class NumberRange(_message.Message):
+    __slots__ = ("first", "length")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    length: int
+    def __init__(self, first: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+
+class ActivityEvent(_message.Message):
+    __slots__ = ("event_id", "kind", "name", "partitions", "flag", "consumer", "streams", "lost_before")
+    EVENT_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    FLAG_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    LOST_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    event_id: int
+    kind: int
+    name: str
+    partitions: _containers.RepeatedCompositeFieldContainer[NumberRange]
+    flag: bool
+    consumer: str
+    streams: _containers.RepeatedScalarFieldContainer[str]
+    lost_before: int
+    def __init__(self, event_id: _Optional[int] = ..., kind: _Optional[int] = ..., name: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[NumberRange, _Mapping]]] = ..., flag: _Optional[bool] = ..., consumer: _Optional[str] = ..., streams: _Optional[_Iterable[str]] = ..., lost_before: _Optional[int] = ...) -> None: ...
+
+class Activity(_message.Message):
+    __slots__ = ("wanted_by", "events", "end_offset", "lost_count", "gap")
+    WANTED_BY_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOST_COUNT_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    wanted_by: _containers.RepeatedScalarFieldContainer[str]
+    events: _containers.RepeatedCompositeFieldContainer[ActivityEvent]
+    end_offset: int
+    lost_count: int
+    gap: int
+    def __init__(self, wanted_by: _Optional[_Iterable[str]] = ..., events: _Optional[_Iterable[_Union[ActivityEvent, _Mapping]]] = ..., end_offset: _Optional[int] = ..., lost_count: _Optional[int] = ..., gap: _Optional[int] = ...) -> None: ...
+
 class Snapshot(_message.Message):
-    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain", "catch_up_rate", "tokens", "access", "groups")
+    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain", "catch_up_rate", "tokens", "access", "groups", "activity")
     APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
@@ -891,6 +961,7 @@ class Snapshot(_message.Message):
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     ACCESS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVITY_FIELD_NUMBER: _ClassVar[int]
     applied_index: int
     brokers: _containers.RepeatedCompositeFieldContainer[Broker]
     streams: _containers.RepeatedCompositeFieldContainer[Stream]
@@ -902,7 +973,8 @@ class Snapshot(_message.Message):
     tokens: _containers.RepeatedCompositeFieldContainer[Token]
     access: Access
     groups: _containers.RepeatedCompositeFieldContainer[Group]
-    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., access: _Optional[_Union[Access, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ...) -> None: ...
+    activity: Activity
+    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., access: _Optional[_Union[Access, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., activity: _Optional[_Union[Activity, _Mapping]] = ...) -> None: ...
 
 class Cursor(_message.Message):
     __slots__ = ("stream", "partition", "cursor_id", "offset", "stream_id", "unclean_epoch")

@@ -26,7 +26,7 @@ from liftbridge_broker.node.metadata.bootstrap import Beginning, Role
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
 from liftbridge_broker.node.metadata.opening import METADATA_DIRECTORY
 from liftbridge_broker.node.node import Node
-from liftbridge_broker.node.options import NodeOptions
+from liftbridge_broker.node.options import ActivityOptions, NodeOptions
 from liftbridge_broker.node.replicas.role_context import ReplicationLimits
 from liftbridge_broker.node.scheduling.cluster_clock import ClockLimits
 from liftbridge_broker.node.scheduling.opening_queue import OPENINGS_PER_TURN
@@ -68,6 +68,7 @@ class ClusterSettings:
         keys: Keys with which brokers authenticate each other.
         clock: Bounds beyond which clocks count as wrong.
         openings_per_turn: Maximum number of new replicas opened in one turn.
+        activity_off_every: Of so many starts, one is without the activity stream in its settings.
     """
 
     peers: tuple[BrokerId, ...]
@@ -78,6 +79,7 @@ class ClusterSettings:
     keys: Keyring = OPEN_KEYRING
     clock: ClockLimits = CLOCK_LIMITS
     openings_per_turn: int = OPENINGS_PER_TURN
+    activity_off_every: int = 1
 
 
 def _options(ports: Ports, settings: ClusterSettings) -> CoreOptions:
@@ -97,6 +99,9 @@ def _options(ports: Ports, settings: ClusterSettings) -> CoreOptions:
             record_bytes_max=own.record_bytes_max,
             clock=settings.clock,
             openings_per_turn=settings.openings_per_turn,
+            activity=ActivityOptions(
+                is_enabled=ports.start_number % settings.activity_off_every != 0
+            ),
         ),
         store=StoreOptions(
             flush=own.flush,

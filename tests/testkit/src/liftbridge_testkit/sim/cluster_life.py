@@ -44,6 +44,7 @@ from liftbridge_testkit.sim.epilogue import LogRot
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.forging import CLUSTER_KEYS, Forger
 from liftbridge_testkit.sim.invariants import watch_all
+from liftbridge_testkit.sim.invariants.activity import Activities
 from liftbridge_testkit.sim.invariants.leaders import LeaderLogs
 from liftbridge_testkit.sim.invariants.retention import HeldBack, Promise
 from liftbridge_testkit.sim.late_frames import LateFrames
@@ -83,6 +84,9 @@ SAFE_EVERY, SAFE = 8, 7
 So disks may be damaged and crashes may lose writes. These runs were chosen because they had met
 the fewest faults; two replicas change all else.
 """
+
+ACTIVITY_EVERY, ACTIVE = 8, 5
+"""One run in this many, with this remainder, has the activity stream."""
 
 LEAPS_EVERY, LEAPING = 8, 3
 """One run in this many, with this remainder, has clocks that sometimes leap."""
@@ -139,6 +143,7 @@ class Variety(NamedTuple):
         has_archiver: Whether the cursor of an archiver holds back a stream.
         has_leaps: Whether clocks sometimes leap, and a stream keeps records for a limited time.
         opens_slowly: Whether a turn opens only one new replica.
+        has_activity: Whether brokers turn the activity stream on, some not at each start.
     """
 
     shapes: Mapping[str, Shape] = MappingProxyType(dict.fromkeys(STREAMS, Shape()))
@@ -149,12 +154,15 @@ class Variety(NamedTuple):
     has_archiver: bool = False
     has_leaps: bool = False
     opens_slowly: bool = False
+    has_activity: bool = False
 
 
 def make_cluster_life(seed: int, trace: Trace) -> Life:
     """Draw a run from a seed, with streams of the usual shape."""
     variety = Variety(
-        has_archiver=seed % ARCHIVED_EVERY == ARCHIVED, has_leaps=seed % LEAPS_EVERY == LEAPING
+        has_archiver=seed % ARCHIVED_EVERY == ARCHIVED,
+        has_leaps=seed % LEAPS_EVERY == LEAPING,
+        has_activity=seed % ACTIVITY_EVERY == ACTIVE,
     )
     return _make_life(seed, trace, variety)
 
@@ -201,9 +209,7 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
     random = world.new_random()
     first = NAMES[: random.choice((3, 3, 3, 5))]
     machines = NAMES[: min(len(NAMES), len(first) + random.choice((0, 0, 1)))]
-    settings = _settings(random, first)
-    if variety.opens_slowly:
-        settings = replace(settings, openings_per_turn=1)
+    settings = _varied(_settings(random, first), variety, seed)
     for name in machines:
         make = partial(_make_broker, _with_defaults(settings, variety.defaults.get(name)))
         machine = world.add_machine(name, make)
@@ -239,6 +245,9 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
     operations = tuple(name for name in OPERATIONS if random.random() < 0.4)
     factor = min(shape.factor for shape in shapes.values())
     admin = AdminPlan(streams=STREAMS, replication_factor=factor, operations=operations)
+    if variety.has_activity:
+        pace_ns = 300 * MILLISECOND_NS
+        admin = replace(admin, operations=tuple(OPERATIONS), think_ns=pace_ns)
     life.admins.append(Admin(world, life.calls, life.directory, admin))
     changes = tuple(name for name in REARRANGING if random.random() < 0.3)
     rearranging = RearrangerPlan(streams=STREAMS, operations=changes)
@@ -249,6 +258,10 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
         _add_askers(life)
     if variety.has_archiver:
         _add_archiver(life, HeldBack(rules, world.coverage))
+    if variety.has_activity:
+        activities = Activities(rules, world.coverage)
+        world.watchers.append(activities)
+        life.waits.append(("an event of each change", lambda: activities.is_complete))
     if variety.has_leaps:
         _age_a_stream(life)
         Leaps(world)
@@ -266,6 +279,15 @@ def _with_defaults(settings: ClusterSettings, defaults: StreamOptions | None) ->
     if defaults is None:
         return settings
     return replace(settings, broker=replace(settings.broker, defaults=defaults))
+
+
+def _varied(settings: ClusterSettings, variety: Variety, seed: int) -> ClusterSettings:
+    if variety.opens_slowly:
+        settings = replace(settings, openings_per_turn=1)
+    if variety.has_activity:
+        off_every = Random(f"activity {seed}").choice((2, 3, 1_000))
+        settings = replace(settings, activity_off_every=off_every)
+    return settings
 
 
 def _add_askers(life: Life) -> None:

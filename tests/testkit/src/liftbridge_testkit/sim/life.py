@@ -121,6 +121,7 @@ class Life:
         probes: Clients that must be able to write when all faults have ended.
         faults: Source of faults, `None` for none.
         epilogue: Steps after recovery, `None` for none.
+        waits: What else must happen in the end, and how to see it.
         turns: Counter of turns.
     """
 
@@ -140,6 +141,7 @@ class Life:
     probes: list[PublisherPlan] = field(default_factory=list)
     faults: Faults | None = None
     epilogue: Callable[[], None] | None = None
+    waits: list[tuple[str, Callable[[], bool]]] = field(default_factory=list)
     turns: Turns = field(default_factory=Turns)
 
     def __post_init__(self) -> None:
@@ -228,6 +230,8 @@ class Life:
             user.stop()
         if self.epilogue is not None:
             self.epilogue()
+        for what, happens in self.waits:
+            self.expect(what, happens)
         # A late answer may have changed replicas since.
         self.expect("everything committed at the end", self.is_all_committed)
 
