@@ -12,6 +12,7 @@ from liftbridge_broker.config.options import (
     BrokerOptions,
     CursorsOptions,
     DataOptions,
+    EncryptionOptions,
     FsyncOptions,
     GrpcOptions,
     LimitOptions,
@@ -72,6 +73,11 @@ def build_options(given: Mapping[str, Given], notices: Sequence[str]) -> BrokerO
         tls=_tls(values),
         nats=_nats(values),
         streams=_streams(values),
+        encryption=EncryptionOptions(
+            key=values.text("encryption.key"),
+            file=values.text("encryption.keys.file"),
+            command=values.text("encryption.keys.command"),
+        ),
         fsync=FsyncOptions(
             interval_ns=values.number("streams.fsync.interval"),
             bytes_max=values.number("streams.fsync.bytes"),

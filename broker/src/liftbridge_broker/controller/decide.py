@@ -9,7 +9,7 @@ level (C21).
 
 from typing import assert_never
 
-from liftbridge_broker.controller import brokers, partitions, reassignment, streams
+from liftbridge_broker.controller import brokers, keys, partitions, reassignment, streams
 from liftbridge_broker.controller.commands import (
     AdvertiseListeners,
     AlterPartition,
@@ -21,22 +21,27 @@ from liftbridge_broker.controller.commands import (
     ClusterCommand,
     Command,
     CordonBroker,
+    CreateEncryptedStream,
     CreateStream,
     DeclareUnclean,
     DeleteStream,
     ElectPreferred,
     FenceBroker,
     InitPublisher,
+    KeyCommand,
     MarkStream,
     PartitionCommand,
     PauseStream,
     RecoverUnclean,
     RegisterBroker,
     RemoveBroker,
+    ReportMasterKeys,
     Resign,
     ResumeStream,
+    RewrapDataKeys,
     SetCatchUpRate,
     SetFeatureLevel,
+    SetMasterKey,
     SetReadonly,
     ShutDownBroker,
     StartReassignment,
@@ -67,7 +72,9 @@ def decide(state: ClusterState, index: MetadataIndex, command: Command) -> Decis
             return _decide_broker(state, index, command)
         if isinstance(command, PartitionCommand):
             return _decide_partition(state, index, command)
-        return _decide_stream(state, index, command)
+        if isinstance(command, StreamCommand):
+            return _decide_stream(state, index, command)
+        return _decide_keys(state, index, command)
     except LiftbridgeError as refusal:
         # The traceback refers to frames that hold the decision: a cycle for the collector.
         return Decision((), refusal.with_traceback(None))
@@ -150,6 +157,21 @@ def _decide_stream(state: ClusterState, index: MetadataIndex, command: StreamCom
             decision = streams.init_publisher(state, index, command)
         case MarkStream():
             decision = streams.mark_stream(state, command)
+        case _:
+            assert_never(command)
+    return decision
+
+
+def _decide_keys(state: ClusterState, index: MetadataIndex, command: KeyCommand) -> Decision:
+    match command:
+        case CreateEncryptedStream():
+            decision = keys.create_encrypted_stream(state, index, command)
+        case RewrapDataKeys():
+            decision = keys.rewrap_data_keys(state, command)
+        case SetMasterKey():
+            decision = keys.set_master_key(state, command)
+        case ReportMasterKeys():
+            decision = keys.report_master_keys(state, index, command)
         case _:
             assert_never(command)
     return decision

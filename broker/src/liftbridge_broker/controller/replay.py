@@ -10,8 +10,10 @@ from liftbridge_broker.controller.records import (
     Bootstrapped,
     BrokerChanged,
     CatchUpRateSet,
+    DataKeySet,
     Decision,
     FeatureLevelSet,
+    MasterKeySet,
     PartitionChanged,
     PartitionsPaused,
     PartitionsResumed,
@@ -82,6 +84,10 @@ def replay(state: ClusterState, record: Record) -> None:
             _replay_flags(state.streams[record.stream_id], record)
         case PublisherInitialised() | PublisherForgotten():
             _replay_publisher(state, record)
+        case DataKeySet():
+            state.streams[record.stream_id].data_key = record.key
+        case MasterKeySet():
+            state.master_key = record.master_key
         case _:
             assert_never(record)
 

@@ -22,6 +22,7 @@ from liftbridge_broker.model.ids import (
     number_of,
     stream_of,
 )
+from liftbridge_broker.model.keys import DataKey, MasterKey
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.partitions import NEVER_UNCLEAN, PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
@@ -76,6 +77,7 @@ class BrokerState:
         restarts: Its last `RESTARTS_MAX` starts, the current start last.
         listeners: Addresses of its listeners for clients, other than the first.
         replicas_max: Maximum number of replicas; 0 if not reported.
+        master_keys: Master keys that its process reported.
     """
 
     broker: BrokerId
@@ -96,6 +98,7 @@ class BrokerState:
     restarts: tuple[Restart, ...] = ()
     listeners: tuple[ListenerAddress, ...] = ()
     replicas_max: int = 0
+    master_keys: tuple[MasterKey, ...] = ()
 
     @property
     def registration_index(self) -> MetadataIndex:
@@ -164,6 +167,7 @@ class StreamState:
         partitions: State of each partition, by number.
         publishers: Idempotent publishers by name, the longest unused first.
         owner: Mark of the stream's owner; empty for none.
+        data_key: Its wrapped data key, `None` if it is not encrypted.
     """
 
     stream_id: StreamId
@@ -177,6 +181,7 @@ class StreamState:
     partitions: list[PartitionState] = field(default_factory=list)
     publishers: dict[str, PublisherState] = field(default_factory=dict)
     owner: str = ""
+    data_key: DataKey | None = None
 
     def partition(self, number: int) -> PartitionState | None:
         """Return the state of a partition, `None` when no partition has this number."""
@@ -242,6 +247,7 @@ class ClusterState:
             proof a broker needs before it removes their files.
         catch_up_rate: Bytes a second that a leader spends on replicas a reassignment adds; 0 is
             without limit.
+        master_key: Master key that wraps data keys; empty before the first encrypted stream.
         chain: Hash over all records so far, 64 bits; equal on all nodes of one version after the
             same command.
         publisher_epochs: Epochs of all idempotent publishers by id; follows from `streams`.
@@ -257,6 +263,7 @@ class ClusterState:
     feature_level: int = 0
     deleted: dict[StreamId, MetadataIndex] = field(default_factory=dict)
     catch_up_rate: int = 0
+    master_key: str = ""
     chain: int = 0
     publisher_epochs: dict[PublisherId, int] = field(default_factory=dict)
     partition_count: int = 0

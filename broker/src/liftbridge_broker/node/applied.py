@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import fields
 
 from liftbridge_broker.controller.records import (
+    DataKeySet,
     PartitionChanged,
     PartitionsPaused,
     PartitionsResumed,
@@ -80,6 +81,9 @@ class AppliedMetadata:
             case ReadonlySet():
                 self._set_readonly(record, wall_ns)
                 self._refresh(record.stream_id, record.partitions, now)
+            case DataKeySet():
+                stream = self._context.state.streams[record.stream_id]
+                self._context.data_keys.on_key_set(stream, now)
             case _:
                 pass  # brokers: read from the state where they matter
 
@@ -145,6 +149,7 @@ class AppliedMetadata:
         self._drop_others(now, wall_ns)
         for stream in state.streams.values():
             self._watch_publishers(stream)
+            self._context.data_keys.on_key_set(stream, now)
         for stream, assigned in state.partitions():
             if self._context.broker in assigned.replicas:
                 self._open(stream, assigned, now)

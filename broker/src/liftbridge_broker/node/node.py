@@ -18,6 +18,10 @@ from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamNa
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node.applied import AppliedMetadata
 from liftbridge_broker.node.context import NodeContext
+from liftbridge_broker.node.data_keys import DataKeys
+from liftbridge_broker.node.encryption.creating import EncryptedStreams
+from liftbridge_broker.node.encryption.reporting import MasterKeyReports
+from liftbridge_broker.node.encryption.rewrapping import Rewrapping
 from liftbridge_broker.node.held import HeldPartitions
 from liftbridge_broker.node.membership import ClusterParts, Membership
 from liftbridge_broker.node.metadata.driver import MetadataDriver
@@ -36,6 +40,7 @@ from liftbridge_broker.node.scheduling.alarm import LOOK_NS, Alarm
 from liftbridge_broker.node.scheduling.cluster_clock import ClusterClock, Date
 from liftbridge_broker.node.upkeep.retention_cursors import RetentionCursors
 from liftbridge_broker.ports.files import FileEvent, Files, Token
+from liftbridge_broker.ports.master_keys import NO_MASTER_KEYS, MasterKeys
 from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.observe import Observer
@@ -58,6 +63,7 @@ class Node:
         cursors: Finds cursors in partitions of `__cursors` that are led here.
         cluster: This broker's membership in its cluster; `None` for a sole broker.
         client_reads: Reads from the disk for clients, bounded.
+        rewrapping: Rewraps data keys after another master key was chosen.
     """
 
     def __init__(
@@ -72,8 +78,13 @@ class Node:
         metadata_token: Token,
         new_token: Callable[[], Token],
         parts: ClusterParts | None = None,
+        masters: MasterKeys = NO_MASTER_KEYS,
     ) -> None:
-        """Start without partitions; `parts` are those that only a member of a cluster has."""
+        """Start without partitions.
+
+        `parts` are those that only a member of a cluster has; `masters` wrap the data keys of
+        encrypted streams.
+        """
         self.partitions: dict[PartitionId, Partition] = {}
         newest = partial(newest_timestamp, self.partitions)
         clock = ClusterClock(options.clock, observer.transition, newest)
@@ -87,6 +98,7 @@ class Node:
             observer=observer,
             clock=clock,
             alarm=Alarm(timer),
+            data_keys=DataKeys(masters, observer.transition, self._arm),
             arm=self._arm,
             new_token=new_token,
             is_caught_up=parts is None,
@@ -110,6 +122,9 @@ class Node:
         self._readiness = None if cluster is None else cluster.readiness
         find = self._names.for_publish
         self._forwarding = Forwarding(context, find, self._to_subjects, self._readiness)
+        self.rewrapping = Rewrapping(context)
+        self._encrypted = EncryptedStreams(context)
+        self._key_reports = MasterKeyReports(context)
 
     # -- calls of the API --------------------------------------------------------------------
 
@@ -165,6 +180,9 @@ class Node:
         """Propose a command; `reply` gets its answer or a `LiftbridgeError`."""
         if isinstance(command, CreateStream):
             reply = once_ready(self.context, self._readiness, command.name, reply)
+            if command.overrides.encryption:
+                self._encrypted.create(command, now, reply)
+                return
         self.context.propose(command, now, reply)
 
     def resume(
@@ -278,6 +296,7 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_applied(records, context.now)
         self._forwarding.on_change(context.now)
+        self._key_reports.look(context.now)
 
     def on_restored(self) -> None:
         """Handle metadata restored from a leader's snapshot; the changes in between are unknown."""
@@ -316,6 +335,8 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_timer(now)
         self._forwarding.on_timer(now)
+        context.data_keys.on_timer(now)
+        self._key_reports.look(now)
         self._to_subjects.inbox.expire(now)
         self._applied.do_waiting(now, wall_ns)
         for command in self.held.take_idle(now):
@@ -333,6 +354,8 @@ class Node:
             self._forwarding.next_deadline(),
             self._to_subjects.inbox.next_deadline(),
             self.held.next_idle(),
+            self.context.data_keys.next_deadline(),
+            self._key_reports.next_deadline(),
             None if self.cluster is None else self.cluster.next_deadline(),
             self.context.now if self._applied.is_waiting else None,
         )
@@ -370,6 +393,12 @@ class Node:
         """Apply new defaults for settings that streams do not override."""
         self.context.options = replace(self.context.options, defaults=defaults)
         self.held.renew_options(now)
+        self._arm()
+
+    def renew_master_keys(self, now: Instant) -> None:
+        """Unwrap data keys again, and report the master keys, which have changed."""
+        self.context.data_keys.renew(now)
+        self._key_reports.look(now)
         self._arm()
 
     def begin_stop(self, settled: Callable[[], None]) -> None:

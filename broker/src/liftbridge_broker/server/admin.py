@@ -12,6 +12,7 @@ from typing import Final
 from liftbridge_broker.api.admin import AdminService
 from liftbridge_broker.api.admin_changes import AdminChanges
 from liftbridge_broker.api.admin_context import AdminContext
+from liftbridge_broker.api.admin_keys import KeyService
 from liftbridge_broker.api.admin_restart import RestartService
 from liftbridge_broker.api.grpc.reflection import Reflection
 from liftbridge_broker.api.grpc.transport import GrpcServer
@@ -69,6 +70,10 @@ def register_admin(server: GrpcServer, context: AdminContext) -> None:
     server.unary(ADMIN + "SetStreamOwner", changes.set_stream_owner)
     server.unary(ADMIN + "ListSettings", views.settings)
     server.unary(ADMIN + "ReloadSettings", changes.reload)
+    keys = KeyService(context)
+    server.unary(ADMIN + "KeysStatus", keys.status)
+    server.unary(ADMIN + "RotateKeys", keys.rotate)
+    server.unary(ADMIN + "RewrapKeys", keys.rewrap)
 
 
 def check_admin_tls(host: str, context: ssl.SSLContext | None) -> None:

@@ -14,6 +14,7 @@ from liftbridge_client.cli import (
     cursors,
     examples,
     exits,
+    keys,
     profile_commands,
     publish,
     streams,
@@ -64,6 +65,7 @@ for _module in (
     cursors,
     bench,
     cluster,
+    keys,
     profile_commands,
     examples,
 ):

@@ -22,6 +22,7 @@ from liftbridge_broker.controller.commands import (
     ChangeLeader,
     Command,
     CordonBroker,
+    CreateEncryptedStream,
     CreateStream,
     DeclareUnclean,
     DeleteStream,
@@ -33,10 +34,13 @@ from liftbridge_broker.controller.commands import (
     RecoverUnclean,
     RegisterBroker,
     RemoveBroker,
+    ReportMasterKeys,
     Resign,
     ResumeStream,
+    RewrapDataKeys,
     SetCatchUpRate,
     SetFeatureLevel,
+    SetMasterKey,
     SetReadonly,
     ShutDownBroker,
     StartReassignment,
@@ -111,6 +115,10 @@ FAILURES: Final[dict[type[Command], str]] = {
     SetReadonly: "Failed to set stream readonly flag",
     InitPublisher: "Failed to initialise publisher",
     MarkStream: "Failed to mark stream",
+    CreateEncryptedStream: "Failed to replicate partition",
+    RewrapDataKeys: "Failed to rewrap data keys",
+    SetMasterKey: "Failed to set master key",
+    ReportMasterKeys: "Failed to report master keys",
 }
 """Error text of the original for a client when the log fails a command; the cause follows it."""
 
