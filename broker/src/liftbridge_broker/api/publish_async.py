@@ -22,6 +22,7 @@ from liftbridge_broker.errors import (
     GrpcStatus,
     IncorrectOffsetError,
     InvalidRequestError,
+    KeyUnavailableError,
     LiftbridgeError,
     NotFoundError,
     OutcomeUnknownError,
@@ -46,21 +47,20 @@ PIECE_BYTES: Final = 32 * 1024
 AsyncError = api_pb2.PublishAsyncError
 
 
+_CODES: Final[tuple[tuple[type[LiftbridgeError], "AsyncError.Code"], ...]] = (
+    (NotFoundError, AsyncError.NOT_FOUND),
+    (ReadonlyError, AsyncError.READONLY),
+    (IncorrectOffsetError, AsyncError.INCORRECT_OFFSET),
+    (InvalidRequestError, AsyncError.BAD_REQUEST),
+    (TooLargeError, AsyncError.BAD_REQUEST),
+    (OutcomeUnknownError, AsyncError.UNKNOWN),
+    (KeyUnavailableError, AsyncError.ENCRYPTION_FAILED),
+)
+
+
 def async_code(error: LiftbridgeError) -> "AsyncError.Code":
     """Return the code of `PublishAsyncError` for a refusal."""
-    match error:
-        case NotFoundError():
-            return AsyncError.NOT_FOUND
-        case ReadonlyError():
-            return AsyncError.READONLY
-        case IncorrectOffsetError():
-            return AsyncError.INCORRECT_OFFSET
-        case InvalidRequestError() | TooLargeError():
-            return AsyncError.BAD_REQUEST
-        case OutcomeUnknownError():
-            return AsyncError.UNKNOWN
-        case _:
-            return AsyncError.INTERNAL
+    return next((code for kind, code in _CODES if isinstance(error, kind)), AsyncError.INTERNAL)
 
 
 _PARSE: Final = with_lists(api_pb2.PublishRequest).FromString

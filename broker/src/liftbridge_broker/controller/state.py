@@ -115,6 +115,10 @@ class BrokerState:
         """Return whether new replicas may be placed on it."""
         return self.can_lead and not self.cordoned  # guard C20.placement
 
+    def can_unwrap(self, key: DataKey | None) -> bool:
+        """Return whether it has reported the master key of a stream; also if there is none."""
+        return key is None or any(one.key_id == key.master_key for one in self.master_keys)
+
     def has_room(self, replica_count: int) -> bool:
         """Return whether its limit allows another replica."""
         return not self.replicas_max or replica_count < self.replicas_max  # guard Room.limit

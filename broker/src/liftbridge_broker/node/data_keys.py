@@ -6,7 +6,7 @@ again when the master keys change, when another wrapping is stored, and from tim
 key service may be unavailable for a while.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -76,6 +76,12 @@ class DataKeys:
     def locked_count(self) -> int:
         """Streams with partitions here that are locked."""
         return sum(not stream.data_key for stream in self._streams.values())
+
+    def locked_partitions(self) -> Iterator[PartitionId]:
+        """Yield the partitions here of locked streams."""
+        for stream in self._streams.values():
+            if not stream.data_key:
+                yield from stream.ciphers
 
     def cipher(
         self, stream: StreamState, partition_id: PartitionId, now: Instant

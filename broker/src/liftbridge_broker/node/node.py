@@ -20,6 +20,7 @@ from liftbridge_broker.node.applied import AppliedMetadata
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.data_keys import DataKeys
 from liftbridge_broker.node.encryption.creating import EncryptedStreams
+from liftbridge_broker.node.encryption.handing_over import LockedLeaderships
 from liftbridge_broker.node.encryption.reporting import MasterKeyReports
 from liftbridge_broker.node.encryption.rewrapping import Rewrapping
 from liftbridge_broker.node.held import HeldPartitions
@@ -125,6 +126,7 @@ class Node:
         self.rewrapping = Rewrapping(context)
         self._encrypted = EncryptedStreams(context)
         self._key_reports = MasterKeyReports(context)
+        self._locked = LockedLeaderships(context)
 
     # -- calls of the API --------------------------------------------------------------------
 
@@ -297,6 +299,7 @@ class Node:
             self.cluster.on_applied(records, context.now)
         self._forwarding.on_change(context.now)
         self._key_reports.look(context.now)
+        self._locked.look(context.now)
 
     def on_restored(self) -> None:
         """Handle metadata restored from a leader's snapshot; the changes in between are unknown."""
@@ -337,6 +340,7 @@ class Node:
         self._forwarding.on_timer(now)
         context.data_keys.on_timer(now)
         self._key_reports.look(now)
+        self._locked.look(now)
         self._to_subjects.inbox.expire(now)
         self._applied.do_waiting(now, wall_ns)
         for command in self.held.take_idle(now):
@@ -356,6 +360,7 @@ class Node:
             self.held.next_idle(),
             self.context.data_keys.next_deadline(),
             self._key_reports.next_deadline(),
+            self._locked.next_deadline(),
             None if self.cluster is None else self.cluster.next_deadline(),
             self.context.now if self._applied.is_waiting else None,
         )
@@ -399,6 +404,7 @@ class Node:
         """Unwrap data keys again, and report the master keys, which have changed."""
         self.context.data_keys.renew(now)
         self._key_reports.look(now)
+        self._locked.look(now)
         self._arm()
 
     def begin_stop(self, settled: Callable[[], None]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from liftbridge_broker.controller.checks import check_names
 from liftbridge_broker.controller.commands import CreateEncryptedStream, CreateStream
 from liftbridge_broker.controller.keys import HANDLER_TEXT
 from liftbridge_broker.errors import FailedPreconditionError, LiftbridgeError, LimitError
@@ -28,6 +29,12 @@ class EncryptedStreams:
 
     def create(self, command: CreateStream, now: Instant, reply: Reply) -> None:
         """Create an encrypted stream; `reply` gets the answer or a `LiftbridgeError`."""
+        try:
+            # In the original too, names are checked before keys.
+            check_names(command, command.partitions)
+        except LiftbridgeError as refusal:
+            reply(refusal)
+            return
         masters = self._context.data_keys.masters
         key_id = self._context.state.master_key or next((k.key_id for k in masters.known), "")
         if not key_id:
