@@ -12,24 +12,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liftbridge_broker.controller.commands import (
+    FEATURE_LEVEL,
     AdvertiseListeners,
     AlterStream,
+    Bootstrap,
     Command,
+    CreateEncryptedStream,
     CreateStream,
     DeleteStream,
     InitPublisher,
     MarkStream,
     PauseStream,
     RegisterBroker,
+    ReportMasterKeys,
     ResumeStream,
+    RewrapDataKeys,
+    RewrappedKey,
     SetCatchUpRate,
+    SetMasterKey,
     SetReadonly,
+    UnfenceBroker,
 )
 from liftbridge_broker.controller.decide import decide
 from liftbridge_broker.controller.replay import apply
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import LiftbridgeError
-from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId, StreamName
+from liftbridge_broker.model.ids import (
+    BrokerId,
+    MetadataIndex,
+    PartitionId,
+    StreamId,
+    StreamName,
+)
+from liftbridge_broker.model.keys import DataKey, MasterKey
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 from liftbridge_broker.wire.metadata import decode_command, encode_command
@@ -51,7 +66,41 @@ OVERRIDES = st.builds(
     retention_cursor=st.none() | st.sampled_from(["", "archive", "é" * 600]),
     retention_cursor_bytes_max=SMALL,
 )
+KEY_IDS = st.sampled_from(["k", "l", ""])
+DATA_KEYS = st.builds(
+    DataKey, KEY_IDS, st.sampled_from([b"", b"w", b"v"]), st.sampled_from([b"c" * 8, b"d" * 8])
+)
+CREATIONS = st.builds(
+    CreateStream,
+    name=NAMES,
+    subject=st.just("s"),
+    overrides=st.builds(StreamOverrides, encryption=st.sampled_from([True, True, None, False])),
+)
 COMMANDS: st.SearchStrategy[Command] = st.one_of(
+    st.builds(CreateEncryptedStream, stream=CREATIONS, key=DATA_KEYS),
+    st.builds(
+        RewrapDataKeys,
+        keys=st.lists(
+            st.builds(
+                RewrappedKey,
+                st.integers(1, 8).map(StreamId),
+                st.sampled_from([b"w", b"v"]),
+                KEY_IDS,
+                st.sampled_from([b"", b"w", b"v"]),
+                st.sampled_from([b"c" * 8, b"d" * 8]),
+            ),
+            max_size=3,
+        ).map(tuple),
+    ),
+    st.builds(SetMasterKey, master_key=KEY_IDS),
+    st.builds(
+        ReportMasterKeys,
+        broker=st.just(BrokerId("x")),
+        broker_epoch=st.integers(0, 3),
+        keys=st.lists(
+            st.builds(MasterKey, KEY_IDS, st.sampled_from([b"", b"e" * 8, b"bad"])), max_size=2
+        ).map(tuple),
+    ),
     st.builds(
         RegisterBroker,
         broker=st.sampled_from(["x", "y", "z", ""]).map(BrokerId),
@@ -116,7 +165,20 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
     ),
 )
 PRELUDE: list[Command] = [
-    RegisterBroker(broker=BrokerId("x"), incarnation_id="0", data_dir_id="d"),
+    RegisterBroker(
+        broker=BrokerId("x"), incarnation_id="0", data_dir_id="d", feature_level=FEATURE_LEVEL
+    ),
+    UnfenceBroker(broker=BrokerId("x"), broker_epoch=1, applied_index=1),
+    Bootstrap(cluster_id="c"),
+    ReportMasterKeys(
+        broker=BrokerId("x"), broker_epoch=1, keys=(MasterKey("k", b"e" * 8), MasterKey("l", b""))
+    ),
+    CreateEncryptedStream(
+        stream=CreateStream(
+            name=StreamName("b"), subject="s", overrides=StreamOverrides(encryption=True)
+        ),
+        key=DataKey("k", b"w", b"c" * 8),
+    ),
     CreateStream(name=StreamName("a"), subject="s", partitions=3),
 ]
 LOGS = st.lists(COMMANDS, max_size=25).map(lambda commands: PRELUDE + commands)

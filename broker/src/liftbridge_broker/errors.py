@@ -204,6 +204,12 @@ class PartitionOfflineError(NotAppendedError):
     retriable = False
 
 
+class KeyUnavailableError(PartitionOfflineError):
+    """The data key of an encrypted stream cannot be unwrapped here; its master key is needed."""
+
+    code = "KEY_UNAVAILABLE"
+
+
 class NotEnoughReplicasError(NotAppendedError):
     """Acks of all replicas were requested, but too few are in sync; nothing was stored."""
 

@@ -264,6 +264,29 @@ class Reassignment(NamedTuple):
     partition_epoch: int
 
 
+class MasterKeyStatus(NamedTuple):
+    """A master key of encrypted streams.
+
+    Attributes:
+        key_id: Its id.
+        is_current: Whether it wraps data keys from now on.
+        streams: Streams whose data keys it wraps.
+        brokers: Brokers that have reported it.
+    """
+
+    key_id: str
+    is_current: bool
+    streams: int
+    brokers: tuple[str, ...]
+
+
+class RewrappedKeys(NamedTuple):
+    """Result of a rewrap: data keys rewrapped, and those still wrapped by another master key."""
+
+    rewrapped: int
+    left: int
+
+
 def identity_of(found: admin_pb2.IdentityResponse) -> Identity:
     """Convert the API message of an identity."""
     return Identity(
@@ -462,6 +485,14 @@ def reassignments_of(
             one.partition_epoch,
         )
         for one in found
+    )
+
+
+def keys_of(found: admin_pb2.KeysStatusResponse) -> tuple[MasterKeyStatus, ...]:
+    """Convert the API message of master keys."""
+    return tuple(
+        MasterKeyStatus(one.key_id, one.key_id == found.master_key, one.streams, tuple(one.brokers))
+        for one in found.keys
     )
 
 

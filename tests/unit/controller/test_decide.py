@@ -53,8 +53,7 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
 
 INT64_MAX = 2**63 - 1
 ENCRYPTION_TEXT = (
-    "Failed on preconditions for stream's encryption handler: "
-    "this version does not encrypt data at rest"
+    "Failed on preconditions for stream's encryption handler: the stream has no data key"
 )
 
 

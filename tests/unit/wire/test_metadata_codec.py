@@ -19,6 +19,7 @@ from liftbridge_broker.controller.commands import (
     Command,
     ConfirmActivity,
     CordonBroker,
+    CreateEncryptedStream,
     CreateStream,
     CreateToken,
     DeclareUnclean,
@@ -40,12 +41,16 @@ from liftbridge_broker.controller.commands import (
     ReleasePartitions,
     RemoveBroker,
     ReplicaAnswer,
+    ReportMasterKeys,
     Resign,
     ResumeStream,
     RevokeToken,
+    RewrapDataKeys,
+    RewrappedKey,
     SetActivity,
     SetCatchUpRate,
     SetFeatureLevel,
+    SetMasterKey,
     SetReadonly,
     ShutDownBroker,
     StartReassignment,
@@ -64,6 +69,7 @@ from liftbridge_broker.model.ids import (
     StreamName,
     partition_id,
 )
+from liftbridge_broker.model.keys import DataKey, MasterKey
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 from liftbridge_broker.wire.metadata import decode_command, encode_command
@@ -272,6 +278,21 @@ GOLDEN: list[tuple[Command, str]] = [
     (ExpireToken(token_id="t", expires=7), "ca02050a01741007"),
     (RevokeToken(token_id="t"), "d202030a0174"),
     (
+        CreateEncryptedStream(
+            stream=CreateStream(name=FOO, subject="s"), key=DataKey("m", b"w", b"checkval")
+        ),
+        "da02290a150a03666f6f12017320022802320048904e50a08d0612100a016d1201771a08636865636b76616c",
+    ),
+    (
+        RewrapDataKeys(keys=(RewrappedKey(StreamId(9), b"w", "n", b"v", b"checkval"),)),
+        "e202170a1508091201771a016e2201762a08636865636b76616c",
+    ),
+    (SetMasterKey(master_key="m"), "ea02030a016d"),
+    (
+        ReportMasterKeys(broker=A, broker_epoch=3, keys=(MasterKey("m", b"checkval"),)),
+        "f202140a016110031a0d0a016d1208636865636b76616c",
+    ),
+    (
         AdvertiseListeners(broker=A, broker_epoch=3, listeners=(OUTSIDE,)),
         "d201110a016110031a0a0a036f75741201681809",
     ),
@@ -423,6 +444,9 @@ def sample_state() -> ClusterState:
     for index, command in enumerate(commands, start=1):
         answer = apply(state, MetadataIndex(index), command).answer
         assert not isinstance(answer, LiftbridgeError), answer
+    state.master_key = "m"
+    state.streams[StreamId(9)].data_key = DataKey("m", b"wrapped", b"checkval")
+    state.brokers[b] = replace(state.brokers[b], master_keys=(MasterKey("m", b"checkval"),))
     return state
 
 
@@ -436,7 +460,8 @@ GOLDEN_STATE = (
     "01620201026a01027a0309091642160a02020012010018002009281648015a01017a0209164a050a0170100f"
     "4a070a0171100e180150025802680470018201066e732f666f6f1a2b080a12036261721a0174320042130a01"
     "00120100180020192819301970017a0116500158016001680270022207636c75737465722801320408111012"
-    "39d8928b1ccd5aaa4340808040"
+    "3957d000f4230031eb408080406a320a016d121a080912160a016d1207777261707065641a08636865636b76"
+    "616c1a110801120d0a016d1208636865636b76616c"
 )
 
 
@@ -471,7 +496,7 @@ def test_a_snapshot_cut_anywhere_never_raises_anything_else() -> None:
             continue
         whole += 1
     # Only what ends between two entries of the outermost level can be read at all.
-    assert whole <= 12
+    assert whole <= 16
 
 
 Damage = Callable[[pb.Snapshot], object]
@@ -501,6 +526,13 @@ def of_partition(number: int, name: str, value: object) -> Damage:
 DAMAGES: list[tuple[str, Damage]] = [
     ("broker a twice", lambda s: s.brokers.add(broker="a")),
     ("a broker epoch ahead", set_in("brokers.0.broker_epoch", 99)),
+    ("id of the master key", set_in("encryption.master_key", "\n")),
+    ("a data key of no stream", set_in("encryption.streams.0.stream_id", 8)),
+    ("a data key of no stream", lambda s: s.encryption.streams.add(stream_id=9)),
+    ("data key of stream 9: check value", set_in("encryption.streams.0.key.check", b"c")),
+    ("master keys of no broker", set_in("encryption.brokers.0.broker", 3)),
+    ("master keys of broker b: none", set_in("encryption.brokers.0.keys", [])),
+    ("master keys of broker b: check", set_in("encryption.brokers.0.keys.0.check", b"c")),
     ("a broker epoch ahead", set_in("brokers.2.controlled_shutdown_index", 99)),
     ("broker a removed but not fenced", set_in("brokers.0.removed", 1)),
     ("broker c draining but not cordoned", set_in("brokers.2.cordoned", 0)),

@@ -23,6 +23,7 @@ from liftbridge_broker.errors import (
     GrpcStatus,
     IncorrectOffsetError,
     InvalidRequestError,
+    KeyUnavailableError,
     LiftbridgeError,
     NotFoundError,
     OutcomeUnknownError,
@@ -48,19 +49,21 @@ PIECE_BYTES: Final = 32 * 1024
 AsyncError = api_pb2.PublishAsyncError
 
 
-_CODES: Final[tuple[tuple[tuple[type[LiftbridgeError], ...], "AsyncError.Code"], ...]] = (
-    ((NotFoundError,), AsyncError.NOT_FOUND),
-    ((ReadonlyError,), AsyncError.READONLY),
-    ((IncorrectOffsetError,), AsyncError.INCORRECT_OFFSET),
-    ((PermissionDeniedError,), AsyncError.PERMISSION_DENIED),
-    ((InvalidRequestError, TooLargeError), AsyncError.BAD_REQUEST),
-    ((OutcomeUnknownError,), AsyncError.UNKNOWN),
+_CODES: Final[tuple[tuple[type[LiftbridgeError], "AsyncError.Code"], ...]] = (
+    (NotFoundError, AsyncError.NOT_FOUND),
+    (ReadonlyError, AsyncError.READONLY),
+    (IncorrectOffsetError, AsyncError.INCORRECT_OFFSET),
+    (PermissionDeniedError, AsyncError.PERMISSION_DENIED),
+    (InvalidRequestError, AsyncError.BAD_REQUEST),
+    (TooLargeError, AsyncError.BAD_REQUEST),
+    (OutcomeUnknownError, AsyncError.UNKNOWN),
+    (KeyUnavailableError, AsyncError.ENCRYPTION_FAILED),
 )
 
 
 def async_code(error: LiftbridgeError) -> "AsyncError.Code":
     """Return the code of `PublishAsyncError` for a refusal."""
-    return next((code for kinds, code in _CODES if isinstance(error, kinds)), AsyncError.INTERNAL)
+    return next((code for kind, code in _CODES if isinstance(error, kind)), AsyncError.INTERNAL)
 
 
 _PARSE: Final = with_lists(api_pb2.PublishRequest).FromString

@@ -15,6 +15,7 @@ from liftbridge_broker.config.options import (
     BrokerOptions,
     CursorsOptions,
     DataOptions,
+    EncryptionOptions,
     FsyncOptions,
     GroupOptions,
     GrpcOptions,
@@ -79,6 +80,11 @@ def build_options(given: Mapping[str, Given], notices: Sequence[str]) -> BrokerO
         identity=identity_options(values, listeners),
         nats=_nats(values),
         streams=_streams(values),
+        encryption=EncryptionOptions(
+            key=values.text("encryption.key"),
+            file=values.text("encryption.keys.file"),
+            command=values.text("encryption.keys.command"),
+        ),
         fsync=FsyncOptions(
             interval_ns=values.number("streams.fsync.interval"),
             bytes_max=values.number("streams.fsync.bytes"),

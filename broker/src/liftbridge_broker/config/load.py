@@ -28,7 +28,6 @@ from liftbridge_broker.errors import ConfigError
 
 PROBLEMS_SHOWN_MAX: Final = 5
 _SHOWN_LENGTH_MAX: Final = 60
-_ENCRYPTION_KEY: Final = ENVIRONMENT_PREFIX + "ENCRYPTION_KEY"
 
 # Kubernetes gives every pod variables named after the services of its namespace, so a service
 # called `liftbridge` makes LIFTBRIDGE_PORT=tcp://10.0.0.1:9292 and a dozen more.
@@ -115,9 +114,7 @@ class _Sources:
                 self._take(setting, text, Origin.ENVIRONMENT, name)
 
     def _notice_unknown_variable(self, name: str, names: Mapping[str, Setting]) -> None:
-        if name == _ENCRYPTION_KEY:
-            self.notices.append(f"{name} has no effect: encryption at rest is not available")
-        elif not _SERVICE_LINK_NAME.fullmatch(name):
+        if not _SERVICE_LINK_NAME.fullmatch(name):
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             self.notices.append(f"environment variable {name} is not a setting{hint}")

@@ -443,6 +443,21 @@ class LimitOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptionOptions:
+    """Where the master keys of encrypted streams are; empty for none.
+
+    Attributes:
+        key: Key of the original's environment variable.
+        file: File with keys by id.
+        command: Program that asks a key service.
+    """
+
+    key: str = field(default="", repr=False)
+    file: str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
     """The whole configuration of the broker, frozen.
 
@@ -465,6 +480,7 @@ class BrokerOptions:
     identity: IdentityOptions = field(default_factory=IdentityOptions)
     nats: NatsOptions = NatsOptions()
     streams: StreamOptions = field(default_factory=StreamOptions)
+    encryption: EncryptionOptions = EncryptionOptions()
     fsync: FsyncOptions = FsyncOptions()
     cursors: CursorsOptions = CursorsOptions()
     groups: GroupOptions = GroupOptions()

@@ -87,6 +87,7 @@ def _secret_changes(old: BrokerOptions, new: BrokerOptions) -> list[Change]:
         ("nats.servers", ",".join(old.nats.servers), ",".join(new.nats.servers)),
         ("nats.password", old.nats.password, new.nats.password),
         ("nats.token", old.nats.token, new.nats.token),
+        ("encryption.key", old.encryption.key, new.encryption.key),
     )
     shown = {setting.key: setting.text for setting in old.effective}
     fresh = {setting.key: setting.text for setting in new.effective}

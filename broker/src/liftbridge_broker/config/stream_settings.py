@@ -102,9 +102,34 @@ STREAMS: Final = (
         "streams.encryption",
         Kind.BOOLEAN,
         "false",
-        "Whether stored messages are encrypted.",
-        status=Status.REFUSED,
-        reason="encryption at rest is not available in this version",
+        "Whether messages of new streams are encrypted on disk, unless a request states otherwise. "
+        "A stream stays as it was created.",
+        is_reloadable=True,
+    ),
+    Setting(
+        "encryption.key",
+        Kind.TEXT,
+        "",
+        "Master key of 16 or 32 bytes, the text itself, as in the original; best given by the "
+        "environment variable. Its id is `env-` and eight digits, which the log shows.",
+        is_secret=True,
+    ),
+    Setting(
+        "encryption.keys.file",
+        Kind.TEXT,
+        "",
+        "File with the master keys of encrypted streams, one per line: an id, a blank, and 64 "
+        "hexadecimal digits. The first one encrypts until the cluster has chosen another. It is "
+        "read again when it changes.",
+        is_original=False,
+    ),
+    Setting(
+        "encryption.keys.command",
+        Kind.TEXT,
+        "",
+        "Program that asks a key service, such as Vault, to encrypt and decrypt the keys of "
+        "streams; it reads a request from its standard input and is run without arguments.",
+        is_original=False,
     ),
     Setting(
         "streams.fsync.policy",

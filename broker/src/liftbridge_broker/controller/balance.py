@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from liftbridge_broker.controller.commands import BrokerLoad, ElectPreferred, StartReassignment
 from liftbridge_broker.controller.placement import Placement
 from liftbridge_broker.controller.state import ClusterState
-from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId
+from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId, stream_of
 from liftbridge_broker.model.partitions import PartitionState
 
 
@@ -28,11 +28,13 @@ def preferred_elections(state: ClusterState, partitions_max: int) -> ElectPrefer
 def is_given_away(state: ClusterState, partition: PartitionState) -> bool:
     """Return whether a partition could be led by its first replica, but is not."""
     first = partition.replicas[0]
+    stream = state.streams[stream_of(partition.partition_id)]
     return (
         partition.leader not in (None, first)
         and first in partition.isr
         and state.brokers[first].can_lead
         and not state.brokers[first].cordoned  # it leaves the cluster, or is about to
+        and state.brokers[first].can_unwrap(stream.data_key)  # it would give it away again
         and not partition.is_recovering
     )
 

@@ -102,12 +102,20 @@ def check_replication_factor(
     return resolved
 
 
-def check_encryption(overrides: StreamOverrides) -> None:
-    """Refuse encryption, which this version lacks, instead of storing plain text."""
-    if overrides.encryption:
+def check_encryption(overrides: StreamOverrides, *, has_key: bool) -> None:
+    """Refuse to encrypt a stream without a data key, which would store plain text.
+
+    The data key is chosen when a stream is created, and what is stored stays as it is. So a stream
+    with a key cannot become a plain one either.
+    """
+    if overrides.encryption and not has_key:
+        raise FailedPreconditionError(
+            "Failed on preconditions for stream's encryption handler: the stream has no data key"
+        )
+    if overrides.encryption is False and has_key:  # guard C16.encryption
         raise FailedPreconditionError(
             "Failed on preconditions for stream's encryption handler: "
-            "this version does not encrypt data at rest"
+            "the stream is encrypted and stays so; create another stream"
         )
 
 

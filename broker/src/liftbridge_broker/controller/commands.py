@@ -1,4 +1,4 @@
-"""Commands: the requests in metadata log entries (C1 to C21, and those of the activity stream).
+"""Commands: the requests in metadata log entries (C1 to C25, and those of the activity stream).
 
 A command states a request and carries all input of `decide` besides the state, such as the wall
 clock. Every node checks it by `decide` when it is committed. So a command may hold any value that
@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from liftbridge_broker.access.rules import AccessRule
-from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName
+from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamId, StreamName
+from liftbridge_broker.model.keys import DataKey, MasterKey
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOverrides, UncleanMode
 
@@ -27,6 +28,8 @@ ROOM_LEVEL: Final = 2
 
 ACCESS_LEVEL: Final = 4
 """Lowest feature level at which the metadata may hold access rules."""
+ENCRYPTION_LEVEL: Final = 4
+"""Lowest feature level at which streams may be encrypted, and brokers report master keys."""
 
 NOBODY: Final = BrokerId("")
 
@@ -384,8 +387,12 @@ class CreateStream:
 
     def with_defaults(self, defaults: StreamOptions) -> "CreateStream":
         """Return this command with the defaults of the broker that takes the request."""
+        overrides = self.overrides
+        if overrides.encryption is None and defaults.encryption and not self.is_internal:
+            overrides = replace(overrides, encryption=True)
         return replace(
             self,
+            overrides=overrides,
             min_isr_default=defaults.min_isr,
             fsync_policy_default=defaults.fsync_policy,
             unclean_mode_default=defaults.unclean_mode,
@@ -677,6 +684,66 @@ class ConfirmActivity:
     end_offset: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateEncryptedStream:
+    """Create a stream whose records are encrypted with a data key (C22)."""
+
+    stream: CreateStream
+    key: DataKey
+
+    @property
+    def name(self) -> StreamName:
+        """Name of the stream."""
+        return self.stream.name
+
+
+class RewrappedKey(NamedTuple):
+    """Another wrapping of the data key of a stream.
+
+    Attributes:
+        stream_id: The stream.
+        expected: Wrapped data key that it replaces.
+        master_key: Id of the other master key.
+        wrapped: The data key, wrapped by it.
+        check: Check value of the data key.
+    """
+
+    stream_id: StreamId
+    expected: bytes
+    master_key: str
+    wrapped: bytes
+    check: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrapDataKeys:
+    """Store other wrappings of data keys (C23)."""
+
+    keys: tuple[RewrappedKey, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetMasterKey:
+    """Choose the master key that wraps data keys from now on (C24)."""
+
+    master_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportMasterKeys:
+    """Report the master keys of a broker (C25).
+
+    Attributes:
+        broker: The broker itself.
+        broker_epoch: Its session.
+        keys: At most `MASTER_KEYS_MAX`; those left out are no longer there.
+    """
+
+    broker: BrokerId
+    broker_epoch: int
+    keys: tuple[MasterKey, ...] = ()
+
+
 ClusterCommand = Bootstrap | SetFeatureLevel | SetCatchUpRate
 AccessCommand = SetAccess | ChangeRules
 BrokerCommand = (
@@ -711,6 +778,7 @@ StreamCommand = (
 ActivityCommand = SetActivity | ConfirmActivity
 TokenCommand = CreateToken | ExpireToken | RevokeToken
 GroupCommand = JoinGroup | LeaveGroup | ChangeCoordinator | ReleasePartitions | DeleteGroup
+KeyCommand = CreateEncryptedStream | RewrapDataKeys | SetMasterKey | ReportMasterKeys
 Command = (
     ClusterCommand
     | BrokerCommand
@@ -720,5 +788,6 @@ Command = (
     | TokenCommand
     | GroupCommand
     | ActivityCommand
+    | KeyCommand
 )
 """Every command of this version; an unknown command in the log stops the node."""

@@ -14,6 +14,7 @@ from liftbridge_broker.controller import (
     activity,
     brokers,
     groups,
+    keys,
     partitions,
     reassignment,
     streams,
@@ -36,6 +37,7 @@ from liftbridge_broker.controller.commands import (
     Command,
     ConfirmActivity,
     CordonBroker,
+    CreateEncryptedStream,
     CreateStream,
     CreateToken,
     DeclareUnclean,
@@ -47,6 +49,7 @@ from liftbridge_broker.controller.commands import (
     GroupCommand,
     InitPublisher,
     JoinGroup,
+    KeyCommand,
     LeaveGroup,
     MarkStream,
     PartitionCommand,
@@ -55,13 +58,16 @@ from liftbridge_broker.controller.commands import (
     RegisterBroker,
     ReleasePartitions,
     RemoveBroker,
+    ReportMasterKeys,
     Resign,
     ResumeStream,
     RevokeToken,
+    RewrapDataKeys,
     SetAccess,
     SetActivity,
     SetCatchUpRate,
     SetFeatureLevel,
+    SetMasterKey,
     SetReadonly,
     ShutDownBroker,
     StartReassignment,
@@ -101,6 +107,8 @@ def decide(state: ClusterState, index: MetadataIndex, command: Command) -> Decis
             decision = _decide_group(state, index, command)
         elif isinstance(command, ActivityCommand):
             decision = _decide_activity(state, command)
+        elif isinstance(command, KeyCommand):
+            decision = _decide_keys(state, index, command)
         else:
             decision = _decide_stream(state, index, command)
     except LiftbridgeError as refusal:
@@ -239,6 +247,21 @@ def _decide_activity(state: ClusterState, command: ActivityCommand) -> Decision:
             decision = activity.set_activity(state, command)
         case ConfirmActivity():
             decision = activity.confirm_activity(state, command)
+        case _:
+            assert_never(command)
+    return decision
+
+
+def _decide_keys(state: ClusterState, index: MetadataIndex, command: KeyCommand) -> Decision:
+    match command:
+        case CreateEncryptedStream():
+            decision = keys.create_encrypted_stream(state, index, command)
+        case RewrapDataKeys():
+            decision = keys.rewrap_data_keys(state, command)
+        case SetMasterKey():
+            decision = keys.set_master_key(state, command)
+        case ReportMasterKeys():
+            decision = keys.report_master_keys(state, index, command)
         case _:
             assert_never(command)
     return decision

@@ -21,6 +21,7 @@ from liftbridge_broker.model.ids import (
     StreamId,
     StreamName,
 )
+from liftbridge_broker.model.keys import DataKey
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOverrides
 
@@ -33,6 +34,7 @@ class Cause(StrEnum):
     FENCED = "fenced"
     SHUTTING_DOWN = "shutting_down"
     ADVERTISED = "advertised"
+    KEYS_REPORTED = "keys_reported"
     CORDONED = "cordoned"
     REMOVED = "removed"
     ISR_ALTERED = "isr_altered"
@@ -277,6 +279,19 @@ class ActivityConfirmed(NamedTuple):
     lost: int
 
 
+class DataKeySet(NamedTuple):
+    """A stream is encrypted, and its data key is stored wrapped like this from now on."""
+
+    stream_id: StreamId
+    key: DataKey
+
+
+class MasterKeySet(NamedTuple):
+    """Another master key wraps data keys from now on."""
+
+    master_key: str
+
+
 Record = (
     Bootstrapped
     | FeatureLevelSet
@@ -300,6 +315,8 @@ Record = (
     | GroupEnded
     | ActivitySet
     | ActivityConfirmed
+    | DataKeySet
+    | MasterKeySet
 )
 
 

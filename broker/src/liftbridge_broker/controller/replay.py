@@ -14,10 +14,12 @@ from liftbridge_broker.controller.records import (
     Bootstrapped,
     BrokerChanged,
     CatchUpRateSet,
+    DataKeySet,
     Decision,
     FeatureLevelSet,
     GroupChanged,
     GroupEnded,
+    MasterKeySet,
     PartitionChanged,
     PartitionsPaused,
     PartitionsResumed,
@@ -108,6 +110,8 @@ def replay(state: ClusterState, record: Record) -> None:
             _replay_group(state, record)
         case ActivitySet() | ActivityConfirmed():
             _replay_activity(state, record)
+        case DataKeySet() | MasterKeySet():
+            _replay_keys(state, record)
         case _:
             assert_never(record)
 
@@ -148,6 +152,16 @@ def _replay_activity(state: ClusterState, record: ActivitySet | ActivityConfirme
             state.activity.set_wanted(broker, is_wanted=is_wanted)
         case ActivityConfirmed(count, end_offset, lost):
             state.activity.confirm(count, end_offset, lost)
+        case _:
+            assert_never(record)
+
+
+def _replay_keys(state: ClusterState, record: DataKeySet | MasterKeySet) -> None:
+    match record:
+        case DataKeySet():
+            state.streams[record.stream_id].data_key = record.key
+        case MasterKeySet():
+            state.master_key = record.master_key
         case _:
             assert_never(record)
 

@@ -25,6 +25,7 @@ from liftbridge_broker.model.ids import (
     number_of,
     stream_of,
 )
+from liftbridge_broker.model.keys import DataKey, MasterKey
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.partitions import NEVER_UNCLEAN, PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
@@ -79,6 +80,7 @@ class BrokerState:
         restarts: Its last `RESTARTS_MAX` starts, the current start last.
         listeners: Addresses of its listeners for clients, other than the first.
         replicas_max: Maximum number of replicas; 0 if not reported.
+        master_keys: Master keys that its process reported.
     """
 
     broker: BrokerId
@@ -99,6 +101,7 @@ class BrokerState:
     restarts: tuple[Restart, ...] = ()
     listeners: tuple[ListenerAddress, ...] = ()
     replicas_max: int = 0
+    master_keys: tuple[MasterKey, ...] = ()
 
     @property
     def registration_index(self) -> MetadataIndex:
@@ -114,6 +117,10 @@ class BrokerState:
     def takes_replicas(self) -> bool:
         """Return whether new replicas may be placed on it."""
         return self.can_lead and not self.cordoned  # guard C20.placement
+
+    def can_unwrap(self, key: DataKey | None) -> bool:
+        """Return whether it has reported the master key of a stream; also if there is none."""
+        return key is None or any(one.key_id == key.master_key for one in self.master_keys)
 
     def has_room(self, replica_count: int) -> bool:
         """Return whether its limit allows another replica."""
@@ -167,6 +174,7 @@ class StreamState:
         partitions: State of each partition, by number.
         publishers: Idempotent publishers by name, the longest unused first.
         owner: Mark of the stream's owner; empty for none.
+        data_key: Its wrapped data key, `None` if it is not encrypted.
     """
 
     stream_id: StreamId
@@ -180,6 +188,7 @@ class StreamState:
     partitions: list[PartitionState] = field(default_factory=list)
     publishers: dict[str, PublisherState] = field(default_factory=dict)
     owner: str = ""
+    data_key: DataKey | None = None
 
     def partition(self, number: int) -> PartitionState | None:
         """Return the state of a partition, `None` when no partition has this number."""
@@ -284,6 +293,7 @@ class ClusterState:
             without limit.
         tokens: API tokens by id, in order of creation.
         activity: Events that are not stored in the activity stream yet.
+        master_key: Master key that wraps data keys; empty before the first encrypted stream.
         chain: Hash over all records so far, 64 bits; equal on all nodes of one version after the
             same command.
         access: Access control of the cluster.
@@ -303,6 +313,7 @@ class ClusterState:
     catch_up_rate: int = 0
     tokens: dict[str, TokenState] = field(default_factory=dict)
     activity: ActivityQueue = field(default_factory=ActivityQueue)
+    master_key: str = ""
     chain: int = 0
     access: AccessState = field(default_factory=AccessState)
     groups: dict[str, Group] = field(default_factory=dict)

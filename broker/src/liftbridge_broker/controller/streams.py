@@ -86,10 +86,12 @@ PUBLISHER_EPOCH_MAX: Final = 2**32 - 1
 MIN_ISR_MAX: Final = 2**31 - 1
 
 
-def create_stream(state: ClusterState, index: MetadataIndex, command: CreateStream) -> Decision:
-    """C15. The order of the checks is that of the original."""
+def create_stream(
+    state: ClusterState, index: MetadataIndex, command: CreateStream, *, has_key: bool = False
+) -> Decision:
+    """C15. The order of the checks is that of the original; with `has_key` it gets a data key."""
     check_names(command, command.partitions)
-    check_encryption(command.overrides)
+    check_encryption(command.overrides, has_key=has_key)
     partition_count = check_partition_count(command.partitions, command.partitions_max)
     check_values(command.overrides)
     check_retention_cursor(command.overrides, has_cursors=CURSORS_STREAM in state.stream_ids)
@@ -175,7 +177,7 @@ def alter_stream(state: ClusterState, index: MetadataIndex, command: AlterStream
     """C16: replace the given settings of a stream; its pools follow in the same command."""
     check_not_reserved(command.name, is_internal=command.is_internal)  # guard C16.reserved
     stream = _existing(state, command.name)
-    check_encryption(command.overrides)
+    check_encryption(command.overrides, has_key=stream.data_key is not None)
     check_values(command.overrides)
     check_retention_cursor(command.overrides, has_cursors=CURSORS_STREAM in state.stream_ids)
     draft = Draft(state, index)

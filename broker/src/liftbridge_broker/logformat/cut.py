@@ -1,6 +1,7 @@
 """Re-cutting a batch: some of its records under a new header, for truncation and fetches."""
 
 from liftbridge_broker.logformat.batch import (
+    ATTRIBUTE_ENCRYPTED,
     ATTRIBUTE_FILLER,
     HEADER_SIZE,
     BatchHeader,
@@ -8,6 +9,7 @@ from liftbridge_broker.logformat.batch import (
     seal,
     verify,
 )
+from liftbridge_broker.logformat.encryption import times_of
 from liftbridge_broker.logformat.frames import frame_timestamp, iter_frames
 from liftbridge_broker.model.ids import Offset
 
@@ -30,6 +32,8 @@ def cut(batch: bytes, first: Offset, end: Offset) -> bytes:
     assert header.base_offset <= first < end <= header.last_offset + 1
     if first == header.base_offset and end == header.last_offset + 1:
         return batch[: header.size]
+    if header.attributes & ATTRIBUTE_ENCRYPTED:
+        return _cut_encrypted(batch, header, first, end)
     start = stop = 0
     count = 0
     timestamps: list[int] = []
@@ -40,6 +44,13 @@ def cut(batch: bytes, first: Offset, end: Offset) -> bytes:
             count += 1
             timestamps.append(frame_timestamp(batch, position))
     return _reseal(header, batch[start:stop], count, timestamps, first, end)
+
+
+def _cut_encrypted(batch: bytes, header: BatchHeader, first: Offset, end: Offset) -> bytes:
+    """Cut without a key: the range of the header shrinks, the cipher text stays (ADR 0022)."""
+    times = [when for offset, when in times_of(batch, header) if first <= offset < end]
+    body = batch[HEADER_SIZE : header.size] if times else b""
+    return _reseal(header, body, len(times), times, first, end)
 
 
 def _reseal(
@@ -53,7 +64,7 @@ def _reseal(
     """Batch of `frames` with the batch-wide fields of `header`."""
     attributes = header.attributes & ~ATTRIBUTE_FILLER
     if not count:
-        attributes |= ATTRIBUTE_FILLER
+        attributes = attributes & ~ATTRIBUTE_ENCRYPTED | ATTRIBUTE_FILLER
         timestamps = [header.first_timestamp]
     sequence = header.first_sequence
     if header.publisher_id:

@@ -7,9 +7,11 @@ controller's records, each of which states an outcome (ADR 0006).
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
+from typing import assert_never
 
 from liftbridge_broker.controller.records import (
     ActivitySet,
+    DataKeySet,
     PartitionChanged,
     PartitionsPaused,
     PartitionsResumed,
@@ -70,22 +72,37 @@ class AppliedMetadata:
                 self._alter(record, now)
             case PartitionChanged(state):
                 self._change(state, now, wall_ns)
+            case PartitionsPaused() | PartitionsResumed() | ReadonlySet():
+                self._take_flags(record, now, wall_ns)
+            case PublisherInitialised():
+                self._watch_publishers(self._context.state.streams[record.stream_id])
+            case ActivitySet(broker):
+                is_on = bool(self._context.state.activity.wanted_by)
+                self._context.transition("activity_set", {"broker": broker, "is_on": is_on})
+            case DataKeySet():
+                stream = self._context.state.streams[record.stream_id]
+                self._context.data_keys.on_key_set(stream, now)
+            case _:
+                pass  # brokers: read from the state where they matter
+
+    def _take_flags(
+        self,
+        record: PartitionsPaused | PartitionsResumed | ReadonlySet,
+        now: Instant,
+        wall_ns: int,
+    ) -> None:
+        match record:
             case PartitionsPaused():
                 self._pause(record, now, wall_ns)
                 self._refresh(record.stream_id, (*record.explicit, *record.automatic), now)
             case PartitionsResumed():
                 self._refresh(record.stream_id, record.partitions, now)
                 self._resume(record, now, wall_ns)
-            case PublisherInitialised():
-                self._watch_publishers(self._context.state.streams[record.stream_id])
             case ReadonlySet():
                 self._set_readonly(record, wall_ns)
                 self._refresh(record.stream_id, record.partitions, now)
-            case ActivitySet(broker):
-                is_on = bool(self._context.state.activity.wanted_by)
-                self._context.transition("activity_set", {"broker": broker, "is_on": is_on})
             case _:
-                pass  # brokers: read from the state where they matter
+                assert_never(record)
 
     @property
     def is_waiting(self) -> bool:
@@ -149,6 +166,7 @@ class AppliedMetadata:
         self._drop_others(now, wall_ns)
         for stream in state.streams.values():
             self._watch_publishers(stream)
+            self._context.data_keys.on_key_set(stream, now)
         for stream, assigned in state.partitions():
             if self._context.broker in assigned.replicas:
                 self._open(stream, assigned, now)

@@ -14,6 +14,7 @@ from liftbridge_broker.errors import FilesError, LiftbridgeError, UnavailableErr
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId
 from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.node.data_keys import DataKeys
 from liftbridge_broker.node.metadata.driver import MetadataDriver
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.scheduling.alarm import Alarm
@@ -47,6 +48,7 @@ class NodeContext:
         metadata: The metadata log.
         clock: The time by which records are stamped and expire.
         alarm: The timer.
+        data_keys: Data keys of encrypted streams.
         arm: Looks up the next deadline of all parts.
         is_caught_up: Whether the metadata hold all decisions made before this process started.
         chores: Work that is done in steps.
@@ -70,6 +72,7 @@ class NodeContext:
     observer: Observer
     clock: ClusterClock
     alarm: Alarm
+    data_keys: DataKeys
     arm: Callable[[], None]
     new_token: Callable[[], Token]
     is_caught_up: bool
@@ -103,10 +106,15 @@ class NodeContext:
     def options_of(self, stream: StreamState) -> StreamOptions:
         """Return the settings in force of a stream.
 
-        The metadata alone, not the default of a broker, decide when records count as stored.
+        The metadata alone, not the default of a broker, decide when records count as stored, and
+        whether they are encrypted.
         """
         options = self.options.defaults.overridden(stream.overrides)
-        return replace(options, fsync_policy=stream.policy.fsync_policy)  # guard C1.default
+        return replace(
+            options,
+            fsync_policy=stream.policy.fsync_policy,  # guard C1.default
+            encryption=stream.data_key is not None,
+        )
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
         """Report a transition to the observer."""

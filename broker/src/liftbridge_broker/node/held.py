@@ -48,6 +48,7 @@ class HeldPartitions:
         self.cursors = CursorTables(context)
         self.stream_subjects = StreamSubjects(lambda: context.state.streams, context.chores)
         self._idle = AutoPause()
+        context.data_keys.on_locked = self._on_locked
 
     # -- opening and closing ------------------------------------------------------------------
 
@@ -93,6 +94,7 @@ class HeldPartitions:
         self.names.remove(partition)
         self.cursors.forget(partition_id)
         self._idle.forget(partition_id)
+        self.context.data_keys.release(partition_id)
         partition.close(error)
 
     def remove(self, partition_id: PartitionId, now: Instant, wall_ns: int) -> None:
@@ -147,6 +149,12 @@ class HeldPartitions:
     def next_idle(self) -> Instant | None:
         """Time of the next `take_idle` call, `None` for never."""
         return self._idle.next_deadline()
+
+    def _on_locked(self, partition_id: PartitionId, error: LiftbridgeError) -> None:
+        """End the readers of a partition whose stream was locked."""
+        partition = self.partitions.get(partition_id)
+        if partition is not None:
+            partition.readers.end(error)
 
     # -- changes of logs ----------------------------------------------------------------------
 

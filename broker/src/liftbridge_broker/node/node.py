@@ -18,6 +18,11 @@ from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamNa
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node.applied import AppliedMetadata
 from liftbridge_broker.node.context import NodeContext
+from liftbridge_broker.node.data_keys import DataKeys
+from liftbridge_broker.node.encryption.creating import EncryptedStreams
+from liftbridge_broker.node.encryption.handing_over import LockedLeaderships
+from liftbridge_broker.node.encryption.reporting import MasterKeyReports
+from liftbridge_broker.node.encryption.rewrapping import Rewrapping
 from liftbridge_broker.node.groups.coordination import GroupCoordination, nobody_to_tell
 from liftbridge_broker.node.held import HeldPartitions
 from liftbridge_broker.node.membership import ClusterParts, Membership
@@ -38,6 +43,7 @@ from liftbridge_broker.node.scheduling.alarm import LOOK_NS, Alarm
 from liftbridge_broker.node.scheduling.cluster_clock import ClusterClock, Date
 from liftbridge_broker.node.upkeep.retention_cursors import RetentionCursors
 from liftbridge_broker.ports.files import FileEvent, Files, Token
+from liftbridge_broker.ports.master_keys import NO_MASTER_KEYS, MasterKeys
 from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.observe import Observer
@@ -67,6 +73,7 @@ class Node:
         client_reads: Reads from the disk for clients, bounded.
         groups: Consumer groups, as far as this broker coordinates them or leads their partitions.
         activity: Stores the events of the stream `__activity`.
+        rewrapping: Rewraps data keys after another master key was chosen.
     """
 
     def __init__(
@@ -81,8 +88,13 @@ class Node:
         metadata_token: Token,
         new_token: Callable[[], Token],
         parts: ClusterParts | None = None,
+        masters: MasterKeys = NO_MASTER_KEYS,
     ) -> None:
-        """Start without partitions; `parts` are those that only a member of a cluster has."""
+        """Start without partitions.
+
+        `parts` are those that only a member of a cluster has; `masters` wrap the data keys of
+        encrypted streams.
+        """
         self.partitions: dict[PartitionId, Partition] = {}
         newest = partial(newest_timestamp, self.partitions)
         clock = ClusterClock(options.clock, observer.transition, newest)
@@ -96,6 +108,7 @@ class Node:
             observer=observer,
             clock=clock,
             alarm=Alarm(timer),
+            data_keys=DataKeys(masters, observer.transition, self._arm),
             arm=self._arm,
             new_token=new_token,
             is_caught_up=parts is None,
@@ -126,6 +139,10 @@ class Node:
         find = self._names.for_publish
         self._forwarding = Forwarding(context, find, self._to_subjects, self._readiness)
         self.activity = ActivityStream(context, self.partitions)
+        self.rewrapping = Rewrapping(context)
+        self._encrypted = EncryptedStreams(context)
+        self._key_reports = MasterKeyReports(context)
+        self._locked = LockedLeaderships(context)
 
     # -- calls of the API --------------------------------------------------------------------
 
@@ -181,6 +198,9 @@ class Node:
         """Propose a command; `reply` gets its answer or a `LiftbridgeError`."""
         if isinstance(command, CreateStream):
             reply = once_ready(self.context, self._readiness, command.name, reply)
+            if command.overrides.encryption:
+                self._encrypted.create(command, now, reply)
+                return
         self.context.propose(command, now, reply)
 
     def resume(
@@ -298,6 +318,8 @@ class Node:
         if any(isinstance(record, AccessSwitched | RulesChanged) for record in records):
             self.on_access()
         self.activity.on_change()
+        self._key_reports.look(context.now)
+        self._locked.look(context.now)
 
     def on_restored(self) -> None:
         """Handle metadata restored from a leader's snapshot; the changes in between are unknown."""
@@ -341,6 +363,9 @@ class Node:
         self.groups.on_timer(now)
         self._forwarding.on_timer(now)
         self.activity.on_timer(now)
+        context.data_keys.on_timer(now)
+        self._key_reports.look(now)
+        self._locked.look(now)
         self._to_subjects.inbox.expire(now)
         self._applied.do_waiting(now, wall_ns)
         for command in self.held.take_idle(now):
@@ -360,6 +385,9 @@ class Node:
             self.activity.next_deadline(),
             self._to_subjects.inbox.next_deadline(),
             self.held.next_idle(),
+            self.context.data_keys.next_deadline(),
+            self._key_reports.next_deadline(),
+            self._locked.next_deadline(),
             None if self.cluster is None else self.cluster.next_deadline(),
             self.context.now if self._applied.is_waiting else None,
         )
@@ -407,6 +435,13 @@ class Node:
         """Apply new defaults for settings that streams do not override."""
         self.context.options = replace(self.context.options, defaults=defaults)
         self.held.renew_options(now)
+        self._arm()
+
+    def renew_master_keys(self, now: Instant) -> None:
+        """Unwrap data keys again, and report the master keys, which have changed."""
+        self.context.data_keys.renew(now)
+        self._key_reports.look(now)
+        self._locked.look(now)
         self._arm()
 
     def begin_stop(self, settled: Callable[[], None]) -> None:

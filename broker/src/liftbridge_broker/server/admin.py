@@ -14,6 +14,7 @@ from liftbridge_broker.api.access_rules import AccessService
 from liftbridge_broker.api.admin import AdminService
 from liftbridge_broker.api.admin_changes import AdminChanges
 from liftbridge_broker.api.admin_context import AdminContext
+from liftbridge_broker.api.admin_keys import KeyService
 from liftbridge_broker.api.admin_restart import RestartService
 from liftbridge_broker.api.grpc.call import Authorize, allow
 from liftbridge_broker.api.grpc.reflection import Reflection
@@ -115,6 +116,10 @@ def register_tokens(
     server.unary(TOKENS + "CreateToken", tokens.create)
     server.unary(TOKENS + "ListTokens", tokens.list_tokens)
     server.unary(TOKENS + "RevokeToken", tokens.revoke)
+    keys = KeyService(context)
+    server.unary(ADMIN + "KeysStatus", keys.status)
+    server.unary(ADMIN + "RotateKeys", keys.rotate)
+    server.unary(ADMIN + "RewrapKeys", keys.rewrap)
 
 
 def check_admin_tls(host: str, context: ssl.SSLContext | None) -> None:

@@ -12,6 +12,7 @@ from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.assembly.core import Core, CoreOptions
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.files import Files
+from liftbridge_broker.ports.master_keys import NO_MASTER_KEYS, MasterKeys
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.ports.timer import Timer
 from liftbridge_broker.server.wiring import (
@@ -39,6 +40,7 @@ def make_core(
     on_change: Callable[[], None],
     runner: SubmitCompaction | None = None,
     keys: Keyring = OPEN_KEYRING,
+    masters: MasterKeys = NO_MASTER_KEYS,
 ) -> Core:
     """Create the core of one start; for the arguments see `Core`."""
     return Core(
@@ -53,6 +55,7 @@ def make_core(
         lambda _change: on_change(),
         runner,
         keys,
+        masters,
     )
 
 

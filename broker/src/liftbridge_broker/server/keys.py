@@ -1,8 +1,14 @@
-"""The cluster's secret as a file: read at the start, and again when the file changes."""
+"""Keys in files: the cluster's secret, and master keys of encrypted streams.
 
+They are read at the start, and again when their file changes.
+"""
+
+from collections.abc import Callable
 from typing import Final
 
+from liftbridge_broker.adapters.keys.ring import MasterKeyRing
 from liftbridge_broker.adapters.secret_file import read_secret
+from liftbridge_broker.config.options import EncryptionOptions
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.node.peers.peer_sessions import PeerSessions
 from liftbridge_broker.ports.observe import Observer
@@ -40,3 +46,47 @@ def renew_keys(path: str, sessions: PeerSessions, observer: Observer) -> None:
     if keys != sessions.keys:
         sessions.set_keys(keys)
         log_keys(keys, observer)
+
+
+def open_masters(
+    options: EncryptionOptions,
+    observer: Observer,
+    *,
+    post: Callable[[Callable[[], None]], object],
+    on_changed: Callable[[], None],
+) -> MasterKeyRing:
+    """Read the master keys; see `MasterKeyRing` for the arguments.
+
+    Raises:
+        ConfigError: The file cannot be read, or holds an invalid line.
+    """
+
+    def changed() -> None:
+        log_masters(masters, observer)
+        on_changed()
+
+    masters = MasterKeyRing(
+        file=options.file,
+        command=options.command,
+        environment=options.key,
+        post=post,
+        on_changed=changed,
+        on_failed=lambda reason: observer.transition("key_service_failed", {"reason": reason}),
+    )
+    if masters.known:
+        log_masters(masters, observer)
+    return masters
+
+
+def log_masters(masters: MasterKeyRing, observer: Observer) -> None:
+    """Log the ids of the master keys."""
+    keys = [key.key_id for key in masters.known]
+    observer.transition("master_keys_read", {"keys": keys})
+
+
+def renew_masters(masters: MasterKeyRing, observer: Observer) -> None:
+    """Read the file again; if it is invalid, keep the current keys."""
+    try:
+        masters.renew()
+    except LiftbridgeError as error:
+        observer.transition("configuration_reload_refused", {"reason": error.text})

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from liftbridge_broker.adapters.keys.ring import MasterKeyRing
 from liftbridge_broker.adapters.memory.clock import VirtualClock
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.adapters.memory.gates import Gates
@@ -91,6 +92,14 @@ class _Life:
             self,
             on_failed=self._on_failed,
             on_change=self._waiting.wake,
+            masters=MasterKeyRing(
+                file=self.options.encryption.file,
+                command="",  # it would run beside the virtual time
+                environment=self.options.encryption.key,
+                post=lambda act: act(),
+                on_changed=self.wake,
+                on_failed=lambda _reason: None,
+            ),
         )
 
     # Ports.

@@ -17,6 +17,7 @@ from typing import Final
 from liftbridge_broker.adapters.clock import LoopTimer, SystemClock
 from liftbridge_broker.adapters.disk.compactor import CompactorProcess
 from liftbridge_broker.adapters.disk.files import DiskFiles
+from liftbridge_broker.adapters.keys.ring import MasterKeyRing
 from liftbridge_broker.adapters.observe.catalogue import Catalogue
 from liftbridge_broker.adapters.observe.http import ObserveServer
 from liftbridge_broker.adapters.observe.logs import set_level
@@ -45,7 +46,13 @@ from liftbridge_broker.server.admin_port import AdminPort
 from liftbridge_broker.server.client_ports import ClientPorts
 from liftbridge_broker.server.core import make_core, scrub
 from liftbridge_broker.server.identities import Identities
-from liftbridge_broker.server.keys import log_keys, read_keyring, renew_keys
+from liftbridge_broker.server.keys import (
+    log_keys,
+    open_masters,
+    read_keyring,
+    renew_keys,
+    renew_masters,
+)
 from liftbridge_broker.server.limits import raise_open_files, require_open_files
 from liftbridge_broker.server.metrics import BrokerMetrics, StartingMetrics
 from liftbridge_broker.server.nats_links import NatsLinks
@@ -82,6 +89,7 @@ class Broker:
     _clock: SystemClock = field(default_factory=SystemClock)
     _files: DiskFiles = field(init=False)
     _compactor: CompactorProcess = field(init=False)
+    _masters: MasterKeyRing = field(init=False)
     _core: Core = field(init=False)
     _waiting: Waiting = field(default_factory=Waiting)
     _links: NatsLinks = field(init=False)
@@ -209,6 +217,9 @@ class Broker:
         self._access = Enforcement(
             self.options.access, self.observer, self._clock, has_operators=has_operators
         )
+        self._masters = open_masters(
+            self.options.encryption, self.observer, post=post, on_changed=self._on_master_keys
+        )
         self._core = make_core(
             self.options,
             self._files,
@@ -219,7 +230,9 @@ class Broker:
             on_change=self._waiting.wake,
             runner=self._compactor.submit,
             keys=read_keyring(self.options.clustering.secret_file),
+            masters=self._masters,
         )
+        self._masters.begin()
         log_keys(self._core.keys, self.observer)
         self._ports = ClientPorts(self.options, self._core, self._waiting, self.observer)
         self._core.open_store()
@@ -352,6 +365,7 @@ class Broker:
         watch = FileWatch(files)
         secret_file = self.options.clustering.secret_file
         keys_watch = FileWatch((secret_file,))
+        masters_watch = FileWatch((self.options.encryption.file,))
         try:
             while not stopping.done() and not self._failed.done():
                 reloading = asyncio.get_running_loop().create_task(reload.wait())
@@ -369,6 +383,8 @@ class Broker:
                 if keys_watch.has_changed():
                     renew_keys(secret_file, self._core.sessions, self.observer)
                 self._identities.look()
+                if masters_watch.has_changed():
+                    renew_masters(self._masters, self.observer)
                 self._ports.look()
                 self._access.look()
         finally:
@@ -391,6 +407,7 @@ class Broker:
         self._reload_policy()
         self._reload_certificate()
         renew_keys(self.options.clustering.secret_file, self._core.sessions, self.observer)
+        renew_masters(self._masters, self.observer)
         diff = reloadable_diff(self.options, fresh)
         self.options = reloaded(self.options, fresh)
         self._apply_options(self._api.context)
@@ -408,6 +425,11 @@ class Broker:
             self._access.reload()
         except ConfigError as error:
             self.observer.transition("configuration_reload_refused", {"reason": error.text})
+
+    def _on_master_keys(self) -> None:
+        """Use the master keys that were just read."""
+        if self._core.is_open:
+            self.node.renew_master_keys(self._clock.now())
 
     def _reload_certificate(self) -> None:
         """Read the certificate again; if it is invalid, the old one stays in use."""
@@ -511,6 +533,7 @@ class Broker:
             LiftbridgeError: The directory failed, before or during the call.
         """
         self._timer.cancel()
+        self._masters.shut_down()
         self._compactor.shut_down()  # before the next process can lock the files
         try:
             if self._failed.done():

@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from liftbridge_broker.errors import CorruptionError
-from liftbridge_broker.logformat.batch import HEADER_SIZE, BatchHeader
-from liftbridge_broker.logformat.frames import iter_frames
+from liftbridge_broker.logformat.batch import BatchHeader
+from liftbridge_broker.logformat.encryption import times_of
 from liftbridge_broker.model.ids import Offset, PartitionId, number_of, stream_of
 from liftbridge_broker.ports.files import Files
 from liftbridge_broker.storage.directory import (
@@ -327,11 +327,11 @@ def _check_frames(file: LogFile, position: int, header: BatchHeader) -> None:
     """
     batch = file.read(position, header.size)
     count = 0
-    for at, _, offset in iter_frames(batch, HEADER_SIZE, header.size):
+    for offset, _ in times_of(batch, header):
         count += 1
         if not header.base_offset <= offset <= header.last_offset:
             text = f"record of offset {offset} in the batch of {header.base_offset}"
-            raise CorruptionError(text, path=file.path, position=position + at)
+            raise CorruptionError(text, path=file.path, position=position)
     if count != header.count:
         text = f"{count} records in a batch of {header.count}"
         raise CorruptionError(text, path=file.path, position=position)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from liftbridge_broker.errors import CorruptionError, FilesError
+from liftbridge_broker.logformat.cipher import BatchCipher
 from liftbridge_broker.model.ids import (
     Instant,
     MetadataIndex,
@@ -307,6 +308,10 @@ class LogStore:
     ) -> None:
         """Set the callback for damage that compaction finds in a log."""
         self._logs[partition].on_damaged = listener
+
+    def set_cipher(self, partition: PartitionId, cipher: BatchCipher) -> None:
+        """Set the cipher with which compaction reads and writes an encrypted log."""
+        self._logs[partition].cipher = cipher
 
     def set_compaction_listener(self, listener: Callable[[PartitionId], None]) -> None:
         """Set the callback for a log whose compacted offset has moved."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.logformat.cipher import BatchCipher
 from liftbridge_broker.model.ids import Offset, PartitionId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.storage.damage import DamageNotes
@@ -29,6 +30,7 @@ class CleaningState:
         compacted_bytes: Size of the log after the last pass.
         awaits_cursor: Whether the cursor that holds retention back is being looked up.
         unknown_cursor: Reason why retention last waited for an unknown cursor; empty if known.
+        awaits_key: Whether compaction waits for the key of an encrypted log.
     """
 
     is_compacting: bool = False
@@ -37,6 +39,7 @@ class CleaningState:
     compacted_bytes: int = 0
     awaits_cursor: bool = False
     unknown_cursor: str = ""
+    awaits_key: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +71,7 @@ class StoredLog:
         append_count: Appends since it started to wait.
         cut_count: Number of truncations and restarts of the log.
         cleaning: State of its retention and compaction.
+        cipher: Cipher of its batches, for compaction; `None` if they are not encrypted.
     """
 
     partition_id: PartitionId
@@ -91,6 +95,7 @@ class StoredLog:
     append_count: int = 0
     cut_count: int = 0
     cleaning: CleaningState = field(default_factory=CleaningState)
+    cipher: BatchCipher | None = None
 
     def put_state(self, journal: Journal) -> None:
         """Pass the current state of the log to the journal."""

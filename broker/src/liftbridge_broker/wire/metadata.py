@@ -15,12 +15,15 @@ from liftbridge_broker.access.rules import AccessRule, NameMatch, ResourceKind
 from liftbridge_broker.controller.commands import (
     BrokerLoad,
     Command,
+    CreateStream,
     IsrMember,
     LeaderChange,
     Leadership,
     ReplicaAnswer,
+    RewrappedKey,
 )
 from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.model.keys import DataKey, MasterKey
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 from liftbridge_proto.internal.v1 import metadata_pb2 as pb
@@ -51,19 +54,23 @@ _PLAIN_OVERRIDES: Final = tuple(
 _COMMANDS: Final[Mapping[str, Callable[..., Command]]] = {
     kind.__name__: kind for kind in get_args(Command)
 }
-_PARTS: Final[Mapping[str, Callable[..., tuple[object, ...]]]] = {
+_PARTS: Final[Mapping[str, Callable[..., object]]] = {
     kind.__name__: kind
     for kind in (
         AccessRule,
         BrokerLoad,
+        CreateStream,
+        DataKey,
         IsrMember,
         LeaderChange,
         Leadership,
         ListenerAddress,
+        MasterKey,
         ReplicaAnswer,
+        RewrappedKey,
     )
 }
-"""Values of repeated messages. Like commands, they have the name and the field names of their
+"""Values of messages in commands. Like commands, they have the name and the field names of their
 message, so that one pair of functions below handles all of them."""
 
 
@@ -138,6 +145,8 @@ def _fill(target: Message, value: object) -> None:
         elif field.is_repeated and field.message:
             for item in given:
                 _fill(getattr(target, field.name).add(), item)
+        elif field.message:
+            _fill(getattr(target, field.name), given)
         elif field.is_repeated:
             getattr(target, field.name).extend(given)
         else:
@@ -240,7 +249,11 @@ def _value(message: Message, field: _Field) -> object:
         return overrides_of(message)
     if field.message:
         part = _PARTS[field.message]
-        return tuple(part(**_values(item)) for item in given)
+        if field.is_repeated:
+            return tuple(part(**_values(item)) for item in given)
+        if not message.HasField(field.name):
+            raise CorruptionError(f"metadata: {message.DESCRIPTOR.name} without {field.name}")
+        return part(**_values(given))
     return tuple(given) if field.is_repeated else given
 
 

@@ -8,6 +8,7 @@ may. Only parsing and serializing the whole is one step: it is native, and 40 ti
 """
 
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from liftbridge_broker.access.rule_set import RULES_MAX
@@ -43,6 +44,13 @@ from liftbridge_broker.model.ids import (
     StreamId,
     StreamName,
     partition_id,
+)
+from liftbridge_broker.model.keys import (
+    DataKey,
+    MasterKey,
+    fault_of_data_key,
+    fault_of_id,
+    fault_of_masters,
 )
 from liftbridge_broker.model.listeners import ListenerAddress, fault_of
 from liftbridge_broker.model.partitions import PartitionState
@@ -116,6 +124,7 @@ def encode_state_in_steps(state: ClusterState) -> Generator[None, None, bytes]:
     for group in state.groups.values():
         yield from fill_group(message.groups.add(), group, pace.is_due)
     yield from _fill_activity(message, state.activity, pace)
+    yield from _fill_keys(message, state, pace)
     assert message.applied_index == state.applied_index  # it did not change
     return message.SerializeToString(deterministic=True)
 
@@ -129,6 +138,22 @@ def _fill_access(message: pb.Snapshot, state: ClusterState, pace: _Pace) -> Iter
         if pace.is_due():
             yield
         fill_rule(message.access.rules.add(), rule)
+
+
+def _fill_keys(message: pb.Snapshot, state: ClusterState, pace: _Pace) -> Iterator[None]:
+    if state.master_key:
+        message.encryption.master_key = state.master_key
+    for stream in state.streams.values():
+        if pace.is_due():
+            yield
+        if stream.data_key is not None:
+            stored = message.encryption.streams.add(stream_id=stream.stream_id)
+            stored.key.CopyFrom(pb.DataKey(**stream.data_key._asdict()))
+    for place, broker in enumerate(state.brokers.values()):
+        if broker.master_keys:
+            target = message.encryption.brokers.add(broker=place)
+            for key in broker.master_keys:
+                target.keys.add(key_id=key.key_id, check=key.check)
 
 
 def _fill_broker(target: pb.Broker, broker: BrokerState) -> None:
@@ -295,6 +320,7 @@ def decode_state_in_steps(data: bytes) -> Generator[None, None, ClusterState]:
         group = yield from read_group(given, state, pace.is_due)
         state.groups[group.group_id] = group
     yield from _restore_activity(state, message, pace)
+    yield from _restore_keys(state, message.encryption, pace)
     return state
 
 
@@ -314,6 +340,33 @@ def _restore_access(state: ClusterState, message: pb.Access, pace: _Pace) -> Ite
     _require(
         not message.is_on or state.access.rules.has_granter, "access rules that nobody may change"
     )
+
+
+def _restore_keys(state: ClusterState, message: pb.EncryptionKeys, pace: _Pace) -> Iterator[None]:
+    if message.master_key:
+        _require(not fault_of_id(message.master_key), "the id of the master key is invalid")
+        state.master_key = message.master_key
+    last_id = 0
+    for found in message.streams:
+        if pace.is_due():
+            yield
+        stream = state.streams.get(StreamId(found.stream_id))
+        _require(stream is not None and found.stream_id > last_id, "a data key of no stream")
+        key = DataKey(found.key.master_key, found.key.wrapped, found.key.check)
+        fault = fault_of_data_key(key)
+        _require(not fault, f"data key of stream {found.stream_id}: {fault}")
+        assert stream is not None
+        stream.data_key, last_id = key, found.stream_id
+    brokers = tuple(state.brokers)
+    last = -1
+    for holder in message.brokers:
+        _require(last < holder.broker < len(brokers), "master keys of no broker")
+        last = holder.broker
+        keys = tuple(MasterKey(key.key_id, key.check) for key in holder.keys)
+        fault = fault_of_masters(keys) or ("" if keys else "none listed")
+        _require(not fault, f"master keys of broker {brokers[last]}: {fault}")
+        broker = state.brokers[brokers[last]]
+        state.brokers[broker.broker] = replace(broker, master_keys=keys)
 
 
 def _restore_deleted(state: ClusterState, message: pb.Snapshot, pace: _Pace) -> Iterator[None]:

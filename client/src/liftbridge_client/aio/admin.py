@@ -292,6 +292,34 @@ class AdminClient:
         request = admin_pb2.SetCatchUpRateRequest(bytes_per_second=bytes_per_second)
         await self._calls.call("SetCatchUpRate", request, admin_pb2.SetCatchUpRateResponse)
 
+    # -- keys of encrypted streams --------------------------------------------------------------
+
+    async def keys_status(self) -> tuple[model.MasterKeyStatus, ...]:
+        """List the master keys of encrypted streams, with the brokers that have them."""
+        response = await self._calls.call(
+            "KeysStatus", admin_pb2.KeysStatusRequest(), admin_pb2.KeysStatusResponse
+        )
+        return model.keys_of(response)
+
+    async def rotate_keys(self, master_key: str) -> int:
+        """Choose the master key that wraps data keys from now on.
+
+        Return the number of data keys that are still wrapped by another one; see `rewrap_keys`.
+
+        Raises:
+            FailedPreconditionError: A broker with encrypted replicas has not reported the key.
+        """
+        request = admin_pb2.RotateKeysRequest(master_key=master_key)
+        response = await self._calls.call("RotateKeys", request, admin_pb2.RotateKeysResponse)
+        return response.left
+
+    async def rewrap_keys(self) -> model.RewrappedKeys:
+        """Rewrap up to 256 data keys with the chosen master key; repeat it while any are left."""
+        response = await self._calls.call(
+            "RewrapKeys", admin_pb2.RewrapKeysRequest(), admin_pb2.RewrapKeysResponse
+        )
+        return model.RewrappedKeys(response.rewrapped, response.left)
+
     async def set_stream_owner(
         self, stream: str, owner: str, *, stream_id: int, expected: str = ""
     ) -> None:

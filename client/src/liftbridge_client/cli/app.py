@@ -15,6 +15,7 @@ from liftbridge_client.cli import (
     cursors,
     examples,
     exits,
+    keys,
     profile_commands,
     publish,
     streams,
@@ -66,6 +67,7 @@ for _module in (
     bench,
     cluster,
     access,
+    keys,
     profile_commands,
     examples,
 ):

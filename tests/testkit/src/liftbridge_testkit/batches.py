@@ -1,13 +1,33 @@
 """Sealed batches for tests of the log, and what is in the bytes that readers give out."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 
 from liftbridge_broker.logformat.batch import BatchHeader, filler, read_header, seal
+from liftbridge_broker.logformat.cipher import KEY_SIZE, BatchCipher
+from liftbridge_broker.logformat.encryption import SALT_SIZE
 from liftbridge_broker.logformat.frames import Frame, decode_frame, frame_end, iter_frames
 from liftbridge_broker.logformat.records import RecordEncoder
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId, PublisherId
 
 PARTITION = PartitionId(7 << 24 | 3)
+
+
+def _salts() -> Callable[[], bytes]:
+    numbers = count(1)
+    return lambda: next(numbers).to_bytes(SALT_SIZE, "big")
+
+
+def cipher(
+    partition_id: PartitionId = PARTITION,
+    *,
+    key: bytes = b"k" * KEY_SIZE,
+    new_salt: Callable[[], bytes] | None = None,
+) -> BatchCipher:
+    """Return an unlocked cipher of a partition, with salts that count from 1."""
+    made = BatchCipher(partition_id, new_salt or _salts())
+    made.unlock(key)
+    return made
 
 
 class Batches:

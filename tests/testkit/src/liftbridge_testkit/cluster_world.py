@@ -44,6 +44,7 @@ from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.store import LogStore, StoreOptions
+from liftbridge_testkit.held_keys import HeldKeys
 from liftbridge_testkit.node_world import START, START_WALL_NS, Answers
 
 STEP_NS = 5 * MILLISECOND_NS
@@ -142,6 +143,7 @@ class Member:
         told: Transitions of all lives.
         failures: Failures of its store or metadata.
         armed: Deadline its timer has.
+        masters: Its master keys, in all lives.
     """
 
     def __init__(self, world: "ClusterWorld", number: int) -> None:
@@ -159,6 +161,7 @@ class Member:
         self.is_stalled = False
         self.life = 0
         self.messaging = MemoryMessaging()
+        self.masters = HeldKeys(**world.master_keys)
         self.core: Core
         self._steps: Generator[None, None, None] | None = None
         self._step_at = START
@@ -216,6 +219,7 @@ class Member:
             lambda: f"{self.broker}-{self.life}".encode().ljust(16, b"."),
             lambda error: self.failures.append(error.text),
             lambda _change: None,
+            masters=self.masters,
         )
         self.core.open_store()
         self.core.open(self.messaging, self.port, Beginning(bootstrap, ""))
@@ -308,10 +312,12 @@ class ClusterWorld:
         deaf: The same for one channel only.
         members: All brokers by id.
         activity: Settings of the activity stream, of brokers that have other ones than the default.
+        master_keys: Master keys that each broker starts with.
     """
 
     size: int = 3
     seed: int = 1
+    master_keys: Mapping[str, bytes] = field(default_factory=dict)
     defaults: StreamOptions = field(default_factory=StreamOptions)
     snapshot_entries: int = 8_192
     now: Instant = START

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
+from liftbridge_broker.logformat.cipher import BatchCipher
 from liftbridge_broker.logformat.frames import Frame
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.ports.files import FileHandle
 from liftbridge_broker.storage.log.batch_reader import BatchReader
+from liftbridge_broker.storage.log.opened import OpenedReader
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.log.reader import LogReader
 from liftbridge_broker.storage.log.reverse import ReverseReader
@@ -28,6 +30,7 @@ class LogBench:
         report: Report of opening it.
         journal: Small state for the next restart, `None` if lost.
         made: Maker of its batches.
+        cipher: Encrypts and decrypts them; `None` for a plain log.
     """
 
     def __init__(
@@ -35,11 +38,13 @@ class LogBench:
         limits: LogLimits = UNLIMITED,
         files: MemoryFiles | None = None,
         journal: LogState | None = EMPTY_STATE,
+        cipher: BatchCipher | None = None,
     ) -> None:
         self.files = files or MemoryFiles()
         self.limits = limits
         self.made = Batches()
         self.journal = journal
+        self.cipher = cipher
         self.files.make_directory(DIRECTORY)
         for folder in ("streams/foo", "streams", ""):
             self.files.sync_directory(folder)
@@ -67,12 +72,17 @@ class LogBench:
 
     def append(self, *values: bytes, timestamp: int = 1, epoch: int = 1, wall_ns: int = 0) -> bytes:
         """Append one batch; return its bytes."""
-        batch = self.made.make(self.log.log_end_offset, values, timestamp=timestamp, epoch=epoch)
+        made = self.made.make(self.log.log_end_offset, values, timestamp=timestamp, epoch=epoch)
+        batch = self._closed(made)
         self.log.append(batch, header_of(batch), wall_ns)
         return batch
 
+    def _closed(self, batch: bytes) -> bytes:
+        return batch if self.cipher is None else self.cipher.close_batch(batch)
+
     def append_raw(self, batch: bytes) -> None:
-        """Append a batch made elsewhere."""
+        """Append a batch made elsewhere, which an encrypted log encrypts."""
+        batch = self._closed(batch)
         self.log.append(batch, header_of(batch), 0)
 
     def sync(self) -> None:
@@ -88,10 +98,16 @@ class LogBench:
         self.log.close()
         self.journal = self.log.state
 
+    def reader(self, first: int) -> LogReader | OpenedReader:
+        """Return a reader of frames, as a subscription has it."""
+        if self.cipher is None:
+            return self.log.reader(Offset(first))
+        return OpenedReader(self.log, Offset(first), self.cipher)
+
     def frames(self, first: int | None = None, max_bytes: int = 1 << 20) -> list[Frame]:
         """Return all records from an offset on, by default from the log start."""
         start = self.log.log_start_offset if first is None else Offset(first)
-        reader = self.log.reader(start)
+        reader = self.reader(start)
         found: list[Frame] = []
         while True:
             result = reader.read(max_bytes, self.log.log_end_offset)

@@ -39,6 +39,7 @@ from liftbridge_broker.node.reading.subscription import (
 )
 from liftbridge_broker.node.replicas.claims import verified_partitions
 from liftbridge_broker.ports.files import Token
+from liftbridge_broker.ports.master_keys import NO_MASTER_KEYS, MasterKeys
 from liftbridge_broker.ports.messaging import Arrival
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.storage.directory import Identity
@@ -177,6 +178,7 @@ class NodeWorld:
         transitions: Reported transitions, in order.
         failures: Failures of the store and the metadata.
         armed: Deadline of the timer.
+        masters: Master keys of encrypted streams.
     """
 
     files: MemoryFiles = field(default_factory=MemoryFiles)
@@ -188,6 +190,7 @@ class NodeWorld:
     transitions: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     armed: Instant | None = None
+    masters: MasterKeys = NO_MASTER_KEYS
     store: LogStore = field(init=False)
     node: Node = field(init=False)
     messaging: MemoryMessaging = field(init=False)
@@ -268,6 +271,7 @@ class NodeWorld:
             self,
             METADATA_TOKEN,
             self._new_token,
+            masters=self.masters,
         )
         self.node.open_partitions(self.now)
         self.store.begin(self.node.state.applied_index, self.now)

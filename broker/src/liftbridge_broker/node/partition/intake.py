@@ -12,6 +12,7 @@ from liftbridge_broker.errors import (
     IncorrectOffsetError,
     InternalError,
     InvalidRequestError,
+    KeyUnavailableError,
     LiftbridgeError,
     OutcomeUnknownError,
     TooLargeError,
@@ -172,6 +173,8 @@ def ack_error_of(error: LiftbridgeError) -> AckError:
         return AckError.INCORRECT_OFFSET
     if isinstance(error, TooLargeError):
         return AckError.TOO_LARGE
+    if isinstance(error, KeyUnavailableError):
+        return AckError.ENCRYPTION
     return AckError.UNKNOWN
 
 

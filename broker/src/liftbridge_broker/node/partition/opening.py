@@ -52,6 +52,9 @@ def open_partition(
     """
     partition_id, options = state.partition_id, context.options_of(stream)
     log, reason = context.store.open(partition_id, stream.name, options, now)
+    cipher = context.data_keys.cipher(stream, partition_id, now)
+    if cipher is not None:
+        context.store.set_cipher(partition_id, cipher)
     acks = AckEncoder(stream.name, stream.subject)
     partition = Partition(
         context=context,
@@ -67,7 +70,7 @@ def open_partition(
         writer=LogWriter(
             context,
             log,
-            RunSealer(RecordEncoder(stream.name, state.number), partition_id),
+            RunSealer(RecordEncoder(stream.name, state.number), partition_id, cipher),
             new_publishers(context, log),
         ),
         acks=acks,

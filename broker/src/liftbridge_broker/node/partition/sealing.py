@@ -7,12 +7,15 @@ from typing import Final
 
 from liftbridge_broker.logformat.batch import (
     ATTRIBUTE_COMPACTED,
+    ATTRIBUTE_ENCRYPTED,
     ATTRIBUTE_IDEMPOTENT,
     BatchHeader,
     filler,
     read_header,
     seal,
 )
+from liftbridge_broker.logformat.cipher import BatchCipher
+from liftbridge_broker.logformat.encryption import encode_table
 from liftbridge_broker.logformat.records import RecordEncoder
 from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionId, PublisherId
 from liftbridge_broker.node.context import NodeContext
@@ -31,10 +34,11 @@ class LogWriter:
     saved when a segment is complete, so that the next start scans less.
 
     Attributes:
+        cipher: Encrypts and decrypts the batches; `None` for a stream that is not encrypted.
         publishers: State of idempotent publishers.
     """
 
-    __slots__ = ("_context", "_log", "_sealer", "_segment_count", "publishers")
+    __slots__ = ("_context", "_log", "_sealer", "_segment_count", "cipher", "publishers")
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class LogWriter:
         self._log = log
         self._sealer = sealer
         self._segment_count = 0
+        self.cipher = sealer.cipher
         self.publishers = publishers
 
     def write(
@@ -56,6 +61,7 @@ class LogWriter:
 
         Raises:
             FilesError: Nothing was appended.
+            KeyUnavailableError: Nothing was appended: the stream is encrypted and locked.
         """
         log = self._log
         timestamp = max(log.largest_timestamp, self._context.clock.stamp(wall_ns, now))
@@ -87,13 +93,17 @@ class RunSealer:
     Args:
         encoder: Makes its records.
         partition_id: Written into every batch.
+        cipher: Encrypts the batches, `None` to store plain text.
     """
 
-    __slots__ = ("_encoder", "_partition_id")
+    __slots__ = ("_encoder", "_partition_id", "cipher")
 
-    def __init__(self, encoder: RecordEncoder, partition_id: PartitionId) -> None:
+    def __init__(
+        self, encoder: RecordEncoder, partition_id: PartitionId, cipher: BatchCipher | None = None
+    ) -> None:
         self._encoder = encoder
         self._partition_id = partition_id
+        self.cipher = cipher
 
     def seal(
         self, run: PublishRun, epoch: LeaderEpoch, log_end_offset: Offset, timestamp: int
@@ -140,14 +150,28 @@ class RunSealer:
         attributes = ATTRIBUTE_IDEMPOTENT if publisher is not None else 0
         if last_offset - base_offset >= count:
             attributes |= ATTRIBUTE_COMPACTED
+        first_timestamp = timestamp if times is None else times[0]
+        pieces = self._frames(run, base_offset, timestamp)
+        frames: list[bytes] | bytes = pieces
+        if self.cipher is not None:
+            attributes |= ATTRIBUTE_ENCRYPTED
+            frames = self.cipher.encrypt(
+                b"".join(pieces),
+                leader_epoch=epoch,
+                base_offset=base_offset,
+                last_offset=last_offset,
+                count=count,
+                first_timestamp=first_timestamp,
+                table=_table(run, base_offset, last_offset, timestamp),
+            )
         return seal(
-            frames=self._frames(run, base_offset, timestamp),
+            frames=frames,
             partition_id=self._partition_id,
             leader_epoch=epoch,
             base_offset=base_offset,
             last_offset=last_offset,
             count=count,
-            first_timestamp=timestamp if times is None else times[0],
+            first_timestamp=first_timestamp,
             largest_timestamp=timestamp if times is None else times[-1],
             attributes=attributes,
             publisher_id=publisher.publisher_id if publisher is not None else PublisherId(0),
@@ -206,6 +230,16 @@ class RunSealer:
             keys=None if keys is None else keys[some],
             headers=None if headers is None else headers[some],
         )
+
+
+def _table(run: PublishRun, base_offset: Offset, last_offset: Offset, timestamp: int) -> bytes:
+    """Return the table of an encrypted batch, empty for the usual run."""
+    if run.timestamps is None and run.offsets is None:
+        return b""
+    count = len(run.values)
+    offsets = range(base_offset, base_offset + count) if run.offsets is None else run.offsets
+    times = [timestamp] * count if run.timestamps is None else run.timestamps
+    return encode_table(list(zip(offsets, times, strict=True)), base_offset, last_offset)
 
 
 def _ends_of_equals(run: PublishRun) -> list[int]:

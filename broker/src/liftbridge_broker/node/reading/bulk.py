@@ -17,6 +17,7 @@ from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.reading.answers import Question, check
 from liftbridge_broker.node.reading.client_reads import ClientReads, ReadSlot
 from liftbridge_broker.node.reading.readonly_end import ReadonlyEnd
+from liftbridge_broker.storage.log.opened import OpenedBatchReader
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 
 
@@ -87,6 +88,7 @@ class BulkRead:
 
     Raises:
         OutOfRangeError: The read is strict, and the log does not hold its start.
+        KeyUnavailableError: This broker lacks the key of the stream.
         LiftbridgeError: This broker may not answer; retriable.
     """
 
@@ -94,7 +96,9 @@ class BulkRead:
         self, partition: Partition, reads: ClientReads, wake: Callable[[], None], wanted: BulkRange
     ) -> None:
         check(partition, wanted.question(partition), as_replica=wanted.reads_replica)
-        log = partition.log
+        log, cipher = partition.log, partition.writer.cipher
+        if cipher is not None:
+            cipher.check()
         committed = log.high_watermark
         self._is_strict = wanted.is_strict
         self._check_start(log, wanted.start)
@@ -105,7 +109,10 @@ class BulkRead:
         self._end = Offset(min(wanted.end, committed)) if wanted.end else committed
         self._bytes_left = wanted.bytes_max or None
         self._failed: LiftbridgeError | None = None
-        self._reader = log.batch_reader(Offset(max(wanted.start, log.log_start_offset)))
+        start = Offset(max(wanted.start, log.log_start_offset))
+        self._reader = (
+            log.batch_reader(start) if cipher is None else OpenedBatchReader(log, start, cipher)
+        )
         self._slot = ReadSlot(reads)
         self._is_open = True
         replica = wanted.reads_replica

@@ -16,6 +16,7 @@ from liftbridge_broker.errors import (
     FilesError,
     InternalError,
     InvalidRequestError,
+    KeyUnavailableError,
     LiftbridgeError,
     ReverseEndError,
 )
@@ -26,6 +27,7 @@ from liftbridge_broker.node.reading.answers import Question, check
 from liftbridge_broker.node.reading.client_reads import ClientReads, ReadSlot
 from liftbridge_broker.node.reading.readonly_end import ReadonlyEnd
 from liftbridge_broker.storage.log import lookup
+from liftbridge_broker.storage.log.opened import OpenedReader
 from liftbridge_broker.storage.log.reader import LogReader
 from liftbridge_broker.storage.log.reverse import ReverseReader
 from liftbridge_broker.storage.log.types import ReadNeed
@@ -193,7 +195,7 @@ class Subscription:
     partition: Partition
     reads: ClientReads
     wake: Callable[[], None]
-    _reader: LogReader | ReverseReader
+    _reader: LogReader | OpenedReader | ReverseReader
     _stop_end: int | None
     _is_reverse: bool
     reads_replica: bool = False
@@ -211,9 +213,9 @@ class Subscription:
     @property
     def next_offset(self) -> Offset:
         """First offset not delivered yet; the high watermark for a reverse subscription."""
-        if isinstance(self._reader, LogReader):
-            return self._reader.next_offset
-        return self.partition.log.high_watermark
+        if isinstance(self._reader, ReverseReader):
+            return self.partition.log.high_watermark
+        return self._reader.next_offset
 
     @classmethod
     def open(
@@ -233,15 +235,17 @@ class Subscription:
 
         Raises:
             LiftbridgeError: As `start_offset` and `stop_end`, or the stop lies before the start, or
-                this broker may not answer.
+                this broker may not answer, or lacks the key of the stream.
         """
         question = question_of(
             partition, start, stop, is_reverse=is_reverse, reads_replica=reads_replica
         )
         check(partition, question, as_replica=reads_replica)
+        log, cipher = partition.log, partition.writer.cipher
+        if cipher is not None:
+            cipher.check()
         first = start_offset(partition, start)
         end = stop_end(partition, stop)
-        log = partition.log
         if is_reverse:
             return cls._open_reverse(
                 partition, reads, wake, first, end, reads_replica=reads_replica
@@ -255,7 +259,7 @@ class Subscription:
             partition,
             reads,
             wake,
-            log.reader(begin),
+            log.reader(begin) if cipher is None else OpenedReader(log, begin, cipher),
             end,
             _is_reverse=False,
             reads_replica=reads_replica,
@@ -282,7 +286,7 @@ class Subscription:
             raise InvalidRequestError(
                 f"Stop offset is after start offset of a reverse subscription: {oldest} > {newest}"
             )
-        reader = ReverseReader(log, newest, Offset(oldest))
+        reader = ReverseReader(log, newest, Offset(oldest), partition.writer.cipher)
         return cls(
             partition,
             reads,
@@ -312,6 +316,8 @@ class Subscription:
             # A publish may have woken this reader: its records are stored regardless of this error.
             self.partition.on_unreadable(error)
             self._end = error
+        except KeyUnavailableError as error:
+            self._end = error
         return Pulled([], self._end, waits=False)
 
     def release(self) -> None:
@@ -322,7 +328,7 @@ class Subscription:
 
     def _pull(self, bytes_max: int) -> Pulled:
         partition, reader = self.partition, self._reader
-        assert isinstance(reader, LogReader)
+        assert not isinstance(reader, ReverseReader)
         log = partition.log
         stop = self._stop_end
         end = log.high_watermark

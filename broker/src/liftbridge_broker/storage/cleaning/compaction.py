@@ -20,6 +20,7 @@ import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
+from itertools import count
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import CorruptionError, FilesError
@@ -29,8 +30,11 @@ from liftbridge_broker.logformat.batch import (
     HEADER_SIZE,
     BatchHeader,
     filler,
+    read_header,
     seal,
 )
+from liftbridge_broker.logformat.cipher import BatchCipher
+from liftbridge_broker.logformat.encryption import SALT_SIZE
 from liftbridge_broker.logformat.frames import (
     decode_frame,
     frame_key,
@@ -64,6 +68,8 @@ _SHORT_KEY_BYTES: Final = 24
 _DIGEST_BYTES: Final = 16
 _WRITE_BYTES: Final = MIB
 _RELATIVE_MAX: Final = (1 << 32) - 1
+_BYTES: Final = ("key", "salt")
+"""Fields of a job that JSON holds as hexadecimal text."""
 
 
 class SegmentRef(NamedTuple):
@@ -90,6 +96,8 @@ class CompactionJob:
         publisher_count_max: Maximum number of publishers whose last header stays.
         tombstones_before_ns: Tombstones with an older timestamp may be dropped; 0 keeps them all.
         tombstones_until: Offset up to which every replica was compacted cleanly.
+        key: Key of the partition; empty for a log that is not encrypted.
+        salt: Random bytes of this job, which decide the salts of what it encrypts.
     """
 
     directory: str
@@ -103,6 +111,41 @@ class CompactionJob:
     publisher_count_max: int = PUBLISHER_COUNT_MAX
     tombstones_before_ns: int = 0
     tombstones_until: Offset = NOTHING
+    key: bytes = field(default=b"", repr=False)
+    salt: bytes = b""
+
+    def cipher(self) -> BatchCipher | None:
+        """Return the cipher of the log, `None` if it is not encrypted."""
+        if not self.key:
+            return None
+        numbers = count()
+
+        def new_salt() -> bytes:
+            number = next(numbers).to_bytes(8, "big")
+            return blake2b(number, key=self.salt, digest_size=SALT_SIZE).digest()
+
+        cipher = BatchCipher(self.partition_id, new_salt)
+        cipher.unlock(self.key)
+        return cipher
+
+
+class _Batch(NamedTuple):
+    """A verified batch.
+
+    Attributes:
+        stored: Its bytes.
+        plain: The same batch, decrypted if it is encrypted.
+        header: Header of `plain`.
+    """
+
+    stored: bytes
+    plain: bytes
+    header: BatchHeader
+
+    @property
+    def size(self) -> int:
+        """Bytes of it in the log."""
+        return len(self.stored)
 
 
 class Replacement(NamedTuple):
@@ -159,6 +202,7 @@ class _Sieve:
     Attributes:
         job: The job.
         map_end: First offset whose key was not collected.
+        cipher: Cipher of the log, `None` if it is not encrypted.
         latest: Last offset of every key collected.
         publishers: Base offset of each publisher's last batch, the longest silent first.
         silent_until: Offset up to which batches belong to publishers dropped as the longest silent,
@@ -167,6 +211,7 @@ class _Sieve:
 
     job: CompactionJob
     map_end: Offset
+    cipher: BatchCipher | None
     latest: dict[bytes, int] = field(default_factory=dict)
     publishers: dict[PublisherId, Offset] = field(default_factory=dict)
     silent_until: int = -1
@@ -245,13 +290,13 @@ class _Pace:
 
 
 def _compact(files: Files, job: CompactionJob, made: list[str]) -> Steps:
-    sieve = _Sieve(job, job.until)
+    sieve = _Sieve(job, job.until, job.cipher())
     pace = _Pace()
     yield from _collect_keys(files, job, sieve, pace)
     kept: list[int] = []
     removed: list[int] = []
     for segment in job.segments[: job.sealed_count]:
-        size, count = yield from _weigh(files, job, segment, sieve, pace)
+        size, count = yield from _weigh(files, segment, sieve, pace)
         kept.append(size)
         removed.append(count)
     replacements = []
@@ -273,25 +318,26 @@ def _collect_keys(
     for segment in job.segments:
         if segment.end <= job.map_start:
             continue
-        for batch, header in _batches(files, job, segment):
+        for batch in _batches(files, sieve, segment):
+            header = batch.header
             if header.base_offset >= job.until:
                 return
-            if header.end_offset > job.map_start and not sieve.collect(batch, header):
+            if header.end_offset > job.map_start and not sieve.collect(batch.plain, header):
                 return
-            if pace.is_over(header.size):
+            if pace.is_over(batch.size):
                 yield
 
 
 def _weigh(
-    files: Files, job: CompactionJob, segment: SegmentRef, sieve: _Sieve, pace: _Pace
+    files: Files, segment: SegmentRef, sieve: _Sieve, pace: _Pace
 ) -> Generator[None, None, tuple[int, int]]:
     """Estimate the bytes of a segment to keep, and count the records to drop."""
     kept_bytes = removed = 0
-    for batch, header in _batches(files, job, segment):
-        kept = sieve.kept(batch)
+    for batch in _batches(files, sieve, segment):
+        kept = sieve.kept(batch.plain)
         kept_bytes += HEADER_SIZE + sum(end - position for position, end in kept)
-        removed += header.count - len(kept)
-        if pace.is_over(header.size):
+        removed += batch.header.count - len(kept)
+        if pace.is_over(batch.size):
             yield
     return kept_bytes, removed
 
@@ -336,9 +382,9 @@ def _rewrite(
     try:
         output = _Output(files, handle, job.partition_id)
         for segment in group:
-            for batch, header in _batches(files, job, segment):
-                _sift(batch, header, sieve, output)
-                if pace.is_over(header.size):
+            for batch in _batches(files, sieve, segment):
+                _sift(batch, sieve, output)
+                if pace.is_over(batch.size):
                     yield
         output.finish()
         files.sync(handle)
@@ -349,19 +395,21 @@ def _rewrite(
     return size
 
 
-def _sift(batch: bytes, header: BatchHeader, sieve: _Sieve, output: "_Output") -> None:
+def _sift(batch: _Batch, sieve: _Sieve, output: "_Output") -> None:
     """Write the kept records of a batch to the output."""
-    kept = sieve.kept(batch)
+    header = batch.header
+    kept = sieve.kept(batch.plain)
     if not kept:
         if sieve.has_last_state(header):  # guard Log.publishers
-            output.put(_resealed(batch, header, kept))
+            output.put(_resealed(batch.plain, header, kept))
         else:
             output.put_empty(header)
         return
     if len(kept) == header.count:
-        output.put(batch)
+        output.put(batch.stored)
         return
-    output.put(_resealed(batch, header, kept))
+    made = _resealed(batch.plain, header, kept)
+    output.put(made if sieve.cipher is None else sieve.cipher.close_batch(made))
 
 
 def _resealed(batch: bytes, header: BatchHeader, kept: Sequence[tuple[int, int]]) -> bytes:
@@ -454,12 +502,17 @@ def cleaned_path(directory: str, base: Offset) -> str:
 
 def encode_job(job: CompactionJob) -> bytes:
     """Encode a job as one line of JSON, for the helper process."""
-    return json.dumps(asdict(job)).encode()
+    values = asdict(job)
+    for name in _BYTES:
+        values[name] = values[name].hex()
+    return json.dumps(values).encode()
 
 
 def decode_job(data: bytes) -> CompactionJob:
     """Decode a job from its line of JSON."""
     values = json.loads(data)
+    for name in _BYTES:
+        values[name] = bytes.fromhex(values[name])
     values["segments"] = tuple(SegmentRef(*segment) for segment in values["segments"])
     return CompactionJob(**values)
 
@@ -491,17 +544,24 @@ def decode_result(event: FileEvent) -> CompactionResult:
     return CompactionResult(groups, *numbers)
 
 
-def _batches(
-    files: Files, job: CompactionJob, segment: SegmentRef
-) -> Iterator[tuple[bytes, BatchHeader]]:
-    """Yield the batches of a segment, verified."""
+def _batches(files: Files, sieve: _Sieve, segment: SegmentRef) -> Iterator[_Batch]:
+    """Yield the batches of a segment, verified and decrypted."""
+    job, cipher = sieve.job, sieve.cipher
     path = f"{job.directory}/{log_name(segment.base)}"
     handle = files.open(path)
     try:
         file = LogFile(files, handle, path, job.partition_id, segment.size)
         walk = scan_batches(file, start=0, base_offset=segment.base, verified=True)
         for position, header in walk:
-            yield file.read(position, header.size), header
+            stored = file.read(position, header.size)
+            if cipher is None:
+                yield _Batch(stored, stored, header)
+                continue
+            try:
+                plain = cipher.open_batch(stored)
+            except CorruptionError as error:
+                raise file.damage(str(error), position) from error
+            yield _Batch(stored, plain, read_header(plain, 0))
     finally:
         files.close(handle)
 

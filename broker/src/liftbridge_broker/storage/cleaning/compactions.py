@@ -89,10 +89,23 @@ class Compactions:
             now: Current time.
             age_ns: Unix time for the age of tombstones; `None` while none is old.
         """
-        if not stored.cleaning.is_compacting and _is_worthwhile(stored):
+        if stored.cleaning.is_compacting or not _is_worthwhile(stored):
+            return
+        if self._has_key(stored):
             stored.cleaning.is_compacting = True
             self._waiting.append((stored, age_ns))
             self._begin_next(now)
+
+    def _has_key(self, stored: StoredLog) -> bool:
+        """Return whether a log can be read; report once if an encrypted one waits for its key."""
+        cipher = stored.cipher
+        if cipher is None:
+            return True
+        waits = cipher.is_locked
+        if waits and not stored.cleaning.awaits_key:
+            self._reporter.report_log(stored, "compaction_waits", reason=cipher.reason)
+        stored.cleaning.awaits_key = waits
+        return not waits
 
     def next_deadline(self) -> Instant | None:
         """Return the next time to call `on_timer`, `None` for never."""
@@ -140,7 +153,8 @@ class Compactions:
     def _begin_next(self, now: Instant) -> None:
         while self._work is None and self._waiting:
             stored, age_ns = self._waiting.popleft()
-            if stored.is_closed:
+            if stored.is_closed or not self._has_key(stored):
+                stored.cleaning.is_compacting = False
                 continue
             job = _job_of(stored, age_ns)
             self._work = work = _Work(stored, job, now, stored.cut_count)
@@ -293,6 +307,8 @@ def _job_of(stored: StoredLog, age_ns: int | None) -> CompactionJob:
         segment_bytes_max=options.segment_bytes_max,
         tombstones_before_ns=age_ns - keeps_ns if keeps_ns and age_ns is not None else 0,
         tombstones_until=_tombstones_until(stored.log),
+        key=b"" if stored.cipher is None else stored.cipher.key,
+        salt=b"" if stored.cipher is None else stored.cipher.new_salt(),
     )
 
 

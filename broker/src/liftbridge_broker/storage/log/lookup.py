@@ -6,8 +6,8 @@ and for metadata, never per record.
 
 from collections.abc import Iterator
 
-from liftbridge_broker.logformat.batch import HEADER_SIZE, BatchHeader
-from liftbridge_broker.logformat.frames import frame_timestamp, iter_frames
+from liftbridge_broker.logformat.batch import BatchHeader
+from liftbridge_broker.logformat.encryption import times_of
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.storage.log.index import IndexEntry
 from liftbridge_broker.storage.log.scan import read_batch, scan_batches
@@ -119,5 +119,5 @@ def _batches(segment: Segment, entry: IndexEntry) -> Iterator[tuple[int, BatchHe
 def _records(segment: Segment, position: int) -> Iterator[tuple[Offset, int]]:
     """Yield offset and timestamp of each record of a batch, which is verified first."""
     header, batch = read_batch(segment.log_file, position)
-    for at, _, offset in iter_frames(batch, HEADER_SIZE, header.size):
-        yield offset, frame_timestamp(batch, at)
+    for offset, timestamp in times_of(batch, header):
+        yield Offset(offset), timestamp

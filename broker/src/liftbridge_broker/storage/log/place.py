@@ -97,6 +97,12 @@ class Place:
         self._need = self._pinned = None
         self._forget()
 
+    def rewind(self, offset: int) -> None:
+        """Continue at an earlier offset with the next read; none is in flight."""
+        assert self._need is None
+        self.next_offset = Offset(offset)
+        self._forget()
+
     def _forget(self) -> None:
         """Drop the position, so that `next_offset` is looked up again."""
         self._segment = None

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.logformat.batch import HEADER_SIZE, walk_verified
+from liftbridge_broker.logformat.cipher import BatchCipher
 from liftbridge_broker.logformat.frames import iter_frames
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.storage.log.segment import Segment
@@ -43,6 +44,7 @@ class ReverseReader:
     """
 
     __slots__ = (
+        "_cipher",
         "_error",
         "_frames",
         "_generation",
@@ -53,15 +55,23 @@ class ReverseReader:
         "next_offset",
     )
 
-    def __init__(self, log: LogView, start: Offset, oldest: Offset = BEGINNING) -> None:
+    def __init__(
+        self,
+        log: LogView,
+        start: Offset,
+        oldest: Offset = BEGINNING,
+        cipher: BatchCipher | None = None,
+    ) -> None:
         """Start at an offset.
 
         Args:
             log: Log to read.
             start: Newest offset to deliver, for instance the last committed one.
             oldest: Oldest offset to deliver.
+            cipher: Decrypts the batches; `None` for a log that is not encrypted.
         """
         self._log = log
+        self._cipher = cipher
         self._oldest = oldest
         self.next_offset = start
         self._frames: list[tuple[Offset, memoryview]] = []
@@ -90,9 +100,12 @@ class ReverseReader:
             the bytes are not in memory: read them, `feed` them, and call again.
 
         Raises:
-            CorruptionError: A batch in the range is damaged.
+            CorruptionError: A batch in the range is damaged, or does not decrypt.
             FilesError: The file cannot be read.
+            KeyUnavailableError: The stream is locked.
         """
+        if self._cipher is not None:
+            self._cipher.check()
         if self._need is not None:
             return ReadResult([], 0, self._need)
         error, self._error = self._error, None
@@ -188,10 +201,10 @@ class ReverseReader:
     def _take(self, stretch: _Stretch, data: bytes) -> None:
         """Verify a stretch and keep the wanted frames."""
         log_start, newest = self._log.log_start_offset, self.next_offset
-        view = memoryview(data)
         try:
-            for start, end in _verified_frames(stretch, data):
-                for at, behind, offset in iter_frames(data, start, end):
+            for frames, start, end in self._verified_frames(stretch, data):
+                view = memoryview(frames)
+                for at, behind, offset in iter_frames(frames, start, end):
                     if log_start <= offset <= newest:
                         self._frames.append((offset, view[at:behind]))
         except CorruptionError as error:
@@ -200,19 +213,24 @@ class ReverseReader:
             raise CorruptionError(str(error), path=stretch.segment.path, position=place) from error
         self._leave_stretch()
 
+    def _verified_frames(self, stretch: _Stretch, data: bytes) -> Iterator[tuple[bytes, int, int]]:
+        """Yield the frames of each batch of a verified stretch, as a range of some bytes.
 
-def _verified_frames(stretch: _Stretch, data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield start and end of the frames of each batch of a verified stretch.
-
-    Raises:
-        CorruptionError: The bytes are not the batches that belong there.
-    """
-    if len(data) < stretch.length:
-        raise CorruptionError("file is shorter than its log", position=len(data))
-    expected = stretch.base_offset
-    for position, header in walk_verified(data, 0, len(data)):
-        is_ours = header.partition_id == stretch.segment.partition_id
-        if header.base_offset != expected or not is_ours:
-            raise CorruptionError("batch does not belong here", position=position)
-        expected = header.end_offset
-        yield position + HEADER_SIZE, position + header.size
+        Raises:
+            CorruptionError: The bytes are not the batches that belong there.
+            KeyUnavailableError: The stream is locked.
+        """
+        if len(data) < stretch.length:
+            raise CorruptionError("file is shorter than its log", position=len(data))
+        expected = stretch.base_offset
+        for position, header in walk_verified(data, 0, len(data)):
+            is_ours = header.partition_id == stretch.segment.partition_id
+            if header.base_offset != expected or not is_ours:
+                raise CorruptionError("batch does not belong here", position=position)
+            expected = header.end_offset
+            end = position + header.size
+            if self._cipher is None or header.is_filler:
+                yield data, position + HEADER_SIZE, end
+            else:
+                frames = self._cipher.decrypt(data[position:end], header)
+                yield frames, 0, len(frames)

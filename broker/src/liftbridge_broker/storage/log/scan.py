@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.logformat.batch import (
+    ATTRIBUTE_ENCRYPTED,
     BATCH_BYTES_MAX,
     COVERED_START,
     HEADER_SIZE,
@@ -14,6 +15,7 @@ from liftbridge_broker.logformat.batch import (
     read_header,
     verify,
 )
+from liftbridge_broker.logformat.encryption import lacks_cipher_text
 from liftbridge_broker.logformat.frames import frame_end
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.model.units import MIB
@@ -195,6 +197,8 @@ def crash_shape(file: LogFile, position: int, offset: Offset) -> CrashShape:
 def _lacks_frames(data: bytes) -> bool:
     """Return whether there are fewer whole frames than the header before them states."""
     header = read_header(data, 0)
+    if header.attributes & ATTRIBUTE_ENCRYPTED:
+        return header.size > len(data) and lacks_cipher_text(data)
     end = HEADER_SIZE
     try:
         for _ in range(header.count):

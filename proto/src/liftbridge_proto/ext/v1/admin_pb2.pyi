@@ -695,3 +695,51 @@ class ReloadSettingsResponse(_message.Message):
     applied: _containers.RepeatedScalarFieldContainer[str]
     restart_needed: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, applied: _Optional[_Iterable[str]] = ..., restart_needed: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class KeysStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class KeysStatusResponse(_message.Message):
+    __slots__ = ("master_key", "keys", "locked_streams")
+    MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    LOCKED_STREAMS_FIELD_NUMBER: _ClassVar[int]
+    master_key: str
+    keys: _containers.RepeatedCompositeFieldContainer[MasterKeyStatus]
+    locked_streams: int
+    def __init__(self, master_key: _Optional[str] = ..., keys: _Optional[_Iterable[_Union[MasterKeyStatus, _Mapping]]] = ..., locked_streams: _Optional[int] = ...) -> None: ...
+
+class MasterKeyStatus(_message.Message):
+    __slots__ = ("key_id", "streams", "brokers")
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    key_id: str
+    streams: int
+    brokers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, key_id: _Optional[str] = ..., streams: _Optional[int] = ..., brokers: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RotateKeysRequest(_message.Message):
+    __slots__ = ("master_key",)
+    MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    master_key: str
+    def __init__(self, master_key: _Optional[str] = ...) -> None: ...
+
+class RotateKeysResponse(_message.Message):
+    __slots__ = ("left",)
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    left: int
+    def __init__(self, left: _Optional[int] = ...) -> None: ...
+
+class RewrapKeysRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RewrapKeysResponse(_message.Message):
+    __slots__ = ("rewrapped", "left")
+    REWRAPPED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    rewrapped: int
+    left: int
+    def __init__(self, rewrapped: _Optional[int] = ..., left: _Optional[int] = ...) -> None: ...

@@ -171,6 +171,21 @@ class AdminStub:
                 request_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.ReloadSettingsRequest.SerializeToString,
                 response_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.ReloadSettingsResponse.FromString,
                 _registered_method=True)
+        self.KeysStatus = channel.unary_unary(
+                '/liftbridge.ext.v1.Admin/KeysStatus',
+                request_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.KeysStatusRequest.SerializeToString,
+                response_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.KeysStatusResponse.FromString,
+                _registered_method=True)
+        self.RotateKeys = channel.unary_unary(
+                '/liftbridge.ext.v1.Admin/RotateKeys',
+                request_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.RotateKeysRequest.SerializeToString,
+                response_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.RotateKeysResponse.FromString,
+                _registered_method=True)
+        self.RewrapKeys = channel.unary_unary(
+                '/liftbridge.ext.v1.Admin/RewrapKeys',
+                request_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.RewrapKeysRequest.SerializeToString,
+                response_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.RewrapKeysResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -367,6 +382,27 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def KeysStatus(self, request, context):
+        """Master keys of encrypted streams: which wraps what, and which broker has it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RotateKeys(self, request, context):
+        """Chooses the master key that wraps data keys from now on; RewrapKeys applies it to the present ones.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RewrapKeys(self, request, context):
+        """Rewraps some data keys on this broker, which needs both master keys; repeat it while any are left.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -504,6 +540,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ReloadSettings,
                     request_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.ReloadSettingsRequest.FromString,
                     response_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.ReloadSettingsResponse.SerializeToString,
+            ),
+            'KeysStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.KeysStatus,
+                    request_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.KeysStatusRequest.FromString,
+                    response_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.KeysStatusResponse.SerializeToString,
+            ),
+            'RotateKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateKeys,
+                    request_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.RotateKeysRequest.FromString,
+                    response_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.RotateKeysResponse.SerializeToString,
+            ),
+            'RewrapKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.RewrapKeys,
+                    request_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.RewrapKeysRequest.FromString,
+                    response_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.RewrapKeysResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1236,6 +1287,87 @@ class Admin:
             '/liftbridge.ext.v1.Admin/ReloadSettings',
             liftbridge_dot_ext_dot_v1_dot_admin__pb2.ReloadSettingsRequest.SerializeToString,
             liftbridge_dot_ext_dot_v1_dot_admin__pb2.ReloadSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def KeysStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/liftbridge.ext.v1.Admin/KeysStatus',
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.KeysStatusRequest.SerializeToString,
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.KeysStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/liftbridge.ext.v1.Admin/RotateKeys',
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.RotateKeysRequest.SerializeToString,
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.RotateKeysResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RewrapKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/liftbridge.ext.v1.Admin/RewrapKeys',
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.RewrapKeysRequest.SerializeToString,
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.RewrapKeysResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -624,8 +624,70 @@ class ConfirmActivity(_message.Message):
     end_offset: int
     def __init__(self, partition_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., start_offset: _Optional[int] = ..., last_id: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
+class DataKey(_message.Message):
+    __slots__ = ("master_key", "wrapped", "check")
+    MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    WRAPPED_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    master_key: str
+    wrapped: bytes
+    check: bytes
+    def __init__(self, master_key: _Optional[str] = ..., wrapped: _Optional[bytes] = ..., check: _Optional[bytes] = ...) -> None: ...
+
+class MasterKey(_message.Message):
+    __slots__ = ("key_id", "check")
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    key_id: str
+    check: bytes
+    def __init__(self, key_id: _Optional[str] = ..., check: _Optional[bytes] = ...) -> None: ...
+
+class CreateEncryptedStream(_message.Message):
+    __slots__ = ("stream", "key")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    stream: CreateStream
+    key: DataKey
+    def __init__(self, stream: _Optional[_Union[CreateStream, _Mapping]] = ..., key: _Optional[_Union[DataKey, _Mapping]] = ...) -> None: ...
+
+class RewrappedKey(_message.Message):
+    __slots__ = ("stream_id", "expected", "master_key", "wrapped", "check")
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    WRAPPED_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    stream_id: int
+    expected: bytes
+    master_key: str
+    wrapped: bytes
+    check: bytes
+    def __init__(self, stream_id: _Optional[int] = ..., expected: _Optional[bytes] = ..., master_key: _Optional[str] = ..., wrapped: _Optional[bytes] = ..., check: _Optional[bytes] = ...) -> None: ...
+
+class RewrapDataKeys(_message.Message):
+    __slots__ = ("keys",)
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedCompositeFieldContainer[RewrappedKey]
+    def __init__(self, keys: _Optional[_Iterable[_Union[RewrappedKey, _Mapping]]] = ...) -> None: ...
+
+class SetMasterKey(_message.Message):
+    __slots__ = ("master_key",)
+    MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    master_key: str
+    def __init__(self, master_key: _Optional[str] = ...) -> None: ...
+
+class ReportMasterKeys(_message.Message):
+    __slots__ = ("broker", "broker_epoch", "keys")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    broker_epoch: int
+    keys: _containers.RepeatedCompositeFieldContainer[MasterKey]
+    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[MasterKey, _Mapping]]] = ...) -> None: ...
+
 class Command(_message.Message):
-    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign", "mark_stream", "set_catch_up_rate", "advertise_listeners", "create_token", "expire_token", "revoke_token", "set_access", "change_rules", "join_group", "leave_group", "change_coordinator", "release_partitions", "delete_group", "set_activity", "confirm_activity")
+    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign", "mark_stream", "set_catch_up_rate", "advertise_listeners", "create_token", "expire_token", "revoke_token", "set_access", "change_rules", "join_group", "leave_group", "change_coordinator", "release_partitions", "delete_group", "set_activity", "confirm_activity", "create_encrypted_stream", "rewrap_data_keys", "set_master_key", "report_master_keys")
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     CREATE_STREAM_FIELD_NUMBER: _ClassVar[int]
     DELETE_STREAM_FIELD_NUMBER: _ClassVar[int]
@@ -664,6 +726,10 @@ class Command(_message.Message):
     DELETE_GROUP_FIELD_NUMBER: _ClassVar[int]
     SET_ACTIVITY_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_ACTIVITY_FIELD_NUMBER: _ClassVar[int]
+    CREATE_ENCRYPTED_STREAM_FIELD_NUMBER: _ClassVar[int]
+    REWRAP_DATA_KEYS_FIELD_NUMBER: _ClassVar[int]
+    SET_MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    REPORT_MASTER_KEYS_FIELD_NUMBER: _ClassVar[int]
     register_broker: RegisterBroker
     create_stream: CreateStream
     delete_stream: DeleteStream
@@ -702,7 +768,11 @@ class Command(_message.Message):
     delete_group: DeleteGroup
     set_activity: SetActivity
     confirm_activity: ConfirmActivity
-    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ..., mark_stream: _Optional[_Union[MarkStream, _Mapping]] = ..., set_catch_up_rate: _Optional[_Union[SetCatchUpRate, _Mapping]] = ..., advertise_listeners: _Optional[_Union[AdvertiseListeners, _Mapping]] = ..., create_token: _Optional[_Union[CreateToken, _Mapping]] = ..., expire_token: _Optional[_Union[ExpireToken, _Mapping]] = ..., revoke_token: _Optional[_Union[RevokeToken, _Mapping]] = ..., set_access: _Optional[_Union[SetAccess, _Mapping]] = ..., change_rules: _Optional[_Union[ChangeRules, _Mapping]] = ..., join_group: _Optional[_Union[JoinGroup, _Mapping]] = ..., leave_group: _Optional[_Union[LeaveGroup, _Mapping]] = ..., change_coordinator: _Optional[_Union[ChangeCoordinator, _Mapping]] = ..., release_partitions: _Optional[_Union[ReleasePartitions, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteGroup, _Mapping]] = ..., set_activity: _Optional[_Union[SetActivity, _Mapping]] = ..., confirm_activity: _Optional[_Union[ConfirmActivity, _Mapping]] = ...) -> None: ...
+    create_encrypted_stream: CreateEncryptedStream
+    rewrap_data_keys: RewrapDataKeys
+    set_master_key: SetMasterKey
+    report_master_keys: ReportMasterKeys
+    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ..., mark_stream: _Optional[_Union[MarkStream, _Mapping]] = ..., set_catch_up_rate: _Optional[_Union[SetCatchUpRate, _Mapping]] = ..., advertise_listeners: _Optional[_Union[AdvertiseListeners, _Mapping]] = ..., create_token: _Optional[_Union[CreateToken, _Mapping]] = ..., expire_token: _Optional[_Union[ExpireToken, _Mapping]] = ..., revoke_token: _Optional[_Union[RevokeToken, _Mapping]] = ..., set_access: _Optional[_Union[SetAccess, _Mapping]] = ..., change_rules: _Optional[_Union[ChangeRules, _Mapping]] = ..., join_group: _Optional[_Union[JoinGroup, _Mapping]] = ..., leave_group: _Optional[_Union[LeaveGroup, _Mapping]] = ..., change_coordinator: _Optional[_Union[ChangeCoordinator, _Mapping]] = ..., release_partitions: _Optional[_Union[ReleasePartitions, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteGroup, _Mapping]] = ..., set_activity: _Optional[_Union[SetActivity, _Mapping]] = ..., confirm_activity: _Optional[_Union[ConfirmActivity, _Mapping]] = ..., create_encrypted_stream: _Optional[_Union[CreateEncryptedStream, _Mapping]] = ..., rewrap_data_keys: _Optional[_Union[RewrapDataKeys, _Mapping]] = ..., set_master_key: _Optional[_Union[SetMasterKey, _Mapping]] = ..., report_master_keys: _Optional[_Union[ReportMasterKeys, _Mapping]] = ...) -> None: ...
 
 class Restart(_message.Message):
     __slots__ = ("incarnation_id", "started", "is_clean", "version")
@@ -948,8 +1018,34 @@ class Activity(_message.Message):
     gap: int
     def __init__(self, wanted_by: _Optional[_Iterable[str]] = ..., events: _Optional[_Iterable[_Union[ActivityEvent, _Mapping]]] = ..., end_offset: _Optional[int] = ..., lost_count: _Optional[int] = ..., gap: _Optional[int] = ...) -> None: ...
 
+class StreamKey(_message.Message):
+    __slots__ = ("stream_id", "key")
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    stream_id: int
+    key: DataKey
+    def __init__(self, stream_id: _Optional[int] = ..., key: _Optional[_Union[DataKey, _Mapping]] = ...) -> None: ...
+
+class BrokerKeys(_message.Message):
+    __slots__ = ("broker", "keys")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    broker: int
+    keys: _containers.RepeatedCompositeFieldContainer[MasterKey]
+    def __init__(self, broker: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[MasterKey, _Mapping]]] = ...) -> None: ...
+
+class EncryptionKeys(_message.Message):
+    __slots__ = ("master_key", "streams", "brokers")
+    MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    master_key: str
+    streams: _containers.RepeatedCompositeFieldContainer[StreamKey]
+    brokers: _containers.RepeatedCompositeFieldContainer[BrokerKeys]
+    def __init__(self, master_key: _Optional[str] = ..., streams: _Optional[_Iterable[_Union[StreamKey, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[BrokerKeys, _Mapping]]] = ...) -> None: ...
+
 class Snapshot(_message.Message):
-    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain", "catch_up_rate", "tokens", "access", "groups", "activity")
+    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain", "catch_up_rate", "tokens", "access", "groups", "activity", "encryption")
     APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
@@ -962,6 +1058,7 @@ class Snapshot(_message.Message):
     ACCESS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     ACTIVITY_FIELD_NUMBER: _ClassVar[int]
+    ENCRYPTION_FIELD_NUMBER: _ClassVar[int]
     applied_index: int
     brokers: _containers.RepeatedCompositeFieldContainer[Broker]
     streams: _containers.RepeatedCompositeFieldContainer[Stream]
@@ -974,7 +1071,8 @@ class Snapshot(_message.Message):
     access: Access
     groups: _containers.RepeatedCompositeFieldContainer[Group]
     activity: Activity
-    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., access: _Optional[_Union[Access, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., activity: _Optional[_Union[Activity, _Mapping]] = ...) -> None: ...
+    encryption: EncryptionKeys
+    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., access: _Optional[_Union[Access, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., activity: _Optional[_Union[Activity, _Mapping]] = ..., encryption: _Optional[_Union[EncryptionKeys, _Mapping]] = ...) -> None: ...
 
 class Cursor(_message.Message):
     __slots__ = ("stream", "partition", "cursor_id", "offset", "stream_id", "unclean_epoch")

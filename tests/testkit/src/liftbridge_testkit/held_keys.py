@@ -1,0 +1,74 @@
+"""Master keys of a broker in a test: keys that come and go, and a service that may be slow."""
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from itertools import count
+
+from liftbridge_broker.adapters.keys.local import LocalKeys
+from liftbridge_broker.errors import KeyUnavailableError, LiftbridgeError
+from liftbridge_broker.model.keys import MasterKey
+from liftbridge_broker.ports.master_keys import KeyDone
+
+_NUMBERS = count()
+
+
+def master(seed: int) -> bytes:
+    """Return a master key."""
+    return sha256(b"master %d" % seed).digest()
+
+
+class HeldKeys:
+    """Implements `ports.master_keys.MasterKeys`.
+
+    Attributes:
+        is_slow: Whether requests wait for `answer`.
+        count: Requests so far.
+    """
+
+    def __init__(self, **keys: bytes) -> None:
+        self._local = LocalKeys(keys)
+        self.is_slow = False
+        self.count = 0
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def known(self) -> tuple[MasterKey, ...]:
+        """Ids and check values of the keys."""
+        return self._local.known
+
+    def set(self, keys: Mapping[str, bytes]) -> None:
+        """Replace all keys."""
+        self._local = LocalKeys(keys)
+
+    def wrap(self, key_id: str, data_key: bytes, purpose: str, done: KeyDone) -> None:
+        """Wrap a data key."""
+        self._do(lambda: self._local.wrap(key_id, data_key, purpose), done)
+
+    def unwrap(self, key_id: str, wrapped: bytes, purpose: str, done: KeyDone) -> None:
+        """Unwrap a data key."""
+        self._do(lambda: self._local.unwrap(key_id, wrapped, purpose), done)
+
+    def random(self, size: int) -> bytes:
+        """Return bytes that no call returned before, on any broker of this process."""
+        return sha256(b"random %d" % next(_NUMBERS)).digest()[:size]
+
+    def answer(self) -> None:
+        """Answer all requests that wait."""
+        waiting, self._waiting = self._waiting, []
+        for request in waiting:
+            request()
+
+    def _do(self, act: Callable[[], bytes], done: KeyDone) -> None:
+        self.count += 1
+
+        def request() -> None:
+            try:
+                outcome: bytes | LiftbridgeError = act()
+            except KeyUnavailableError as error:
+                outcome = error
+            done(outcome)
+
+        if self.is_slow:
+            self._waiting.append(request)
+        else:
+            request()
