@@ -4,6 +4,9 @@ The service reads while the transport accepts more; the partition or the transpo
 buffers no bytes. Each pull sends whole gRPC frames, hundreds of messages at a time.
 """
 
+import asyncio
+from collections.abc import Iterable
+from functools import partial
 from typing import Final, cast
 
 from liftbridge_broker.api.context import Context, refuse
@@ -17,6 +20,8 @@ from liftbridge_broker.errors import (
     NotFoundError,
     UnimplementedError,
 )
+from liftbridge_broker.http2.stream import Buffer
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.reading.subscription import Position, Subscription, question_of
 from liftbridge_proto import api_pb2
@@ -25,7 +30,8 @@ PULL_BYTES: Final = 256 * 1024
 """Bytes per pull: large enough for a low cost per message, small enough that one subscriber does
 not block the loop."""
 
-HANDSHAKE: Final = b"\0\0\0\0\0"
+FRAME_HEAD_SIZE: Final = 5
+HANDSHAKE: Final = bytes(FRAME_HEAD_SIZE)
 """The empty first message every client waits for."""
 
 
@@ -43,6 +49,7 @@ class SubscribeCall:
         self._subscription: Subscription | None = None
         self._has_request = False
         self._is_pumping = False
+        self._rest: asyncio.TimerHandle | None = None
         call.on_messages = self._on_messages
         call.on_half_close = _ignore
         call.on_cancel = self._close
@@ -125,7 +132,7 @@ class SubscribeCall:
         start: Position,
         stop: Position,
     ) -> None:
-        self._context.take_subscription()
+        self._context.take_subscription(self._call)
         try:
             self._subscription = Subscription.open(
                 partition,
@@ -137,7 +144,7 @@ class SubscribeCall:
                 reads_replica=request.readISRReplica,
             )
         except LiftbridgeError:
-            self._context.subscription_count -= 1
+            self._context.release_subscription(self._call)
             raise
         # The last epoch in the log, not that of the leadership: a replica may not know the latter
         # yet, and the former is that of the last record that it can send (KIP-320).
@@ -147,25 +154,41 @@ class SubscribeCall:
         self._pump()
 
     def _pump(self) -> None:
-        """Send while there is data and the transport accepts it."""
+        """Send while there is data, the transport accepts it and the quota allows it."""
         subscription = self._subscription
-        if subscription is None or self._is_pumping:
+        if subscription is None or self._is_pumping or self._rest is not None:
             return
-        call = self._call
+        call, quotas = self._call, self._context.quotas
+        principal, stream = call.principal.name, subscription.partition.stream
+        bytes_max = quotas.bytes_at_once(principal, stream, PULL_BYTES)
         self._is_pumping = True
         try:
             while call.writable:
-                slices, end, waits = subscription.pull(min(PULL_BYTES, call.room + 1))
+                slices, end, waits = subscription.pull(min(bytes_max, call.room + 1))
                 if slices:
                     call.send(cast("list[bytes]", slices))  # views are joined like bytes
+                    count, sizes = partial(_count_of, slices), map(len, slices)
+                    if delay_ns := quotas.read(principal, stream, count=count, sizes=sizes):
+                        self._rest_for(delay_ns)
                 if end is not None:
                     self._end(end)
                     return
                 if waits:
                     return
+                if self._rest is not None:
+                    break
             subscription.release()
         finally:
             self._is_pumping = False
+
+    def _rest_for(self, delay_ns: int) -> None:
+        """Send nothing more for a time."""
+        go_on = self._context.in_turn(self._call, self._go_on)
+        self._rest = asyncio.get_running_loop().call_later(delay_ns / SECOND_NS, go_on)
+
+    def _go_on(self) -> None:
+        self._rest = None
+        self._pump()
 
     def _end(self, error: LiftbridgeError) -> None:
         self._close()
@@ -173,8 +196,11 @@ class SubscribeCall:
 
     def _close(self) -> None:
         subscription, self._subscription = self._subscription, None
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
         if subscription is not None:
-            self._context.subscription_count -= 1
+            self._context.release_subscription(self._call)
             subscription.close(self._context.clock.now())
 
 
@@ -184,6 +210,16 @@ def _check_consumer(consumer: api_pb2.Consumer) -> None:
     if not consumer.consumerId:
         raise InvalidRequestError("Consumer id cannot be empty when group id is provided")
     raise UnimplementedError("consumer groups are not available in this version")
+
+
+def _count_of(slices: Iterable[Buffer]) -> int:
+    """Return the number of messages in whole gRPC frames: a flag, four bytes of length, the rest."""
+    frames = b"".join(slices)
+    count = at = 0
+    while at < len(frames):
+        at += FRAME_HEAD_SIZE + int.from_bytes(frames[at + 1 : at + FRAME_HEAD_SIZE])
+        count += 1
+    return count
 
 
 def _ignore() -> None:

@@ -358,6 +358,7 @@ class CreateStream:
         fsync_policy_default: Likewise, when appended data reaches the disk.
         unclean_mode_default: Likewise, the rule for electing replicas that might lack records.
         load: Current load of the brokers, to choose the least loaded.
+        created_by: Principal that asked for it; empty if unknown, or below feature level 4.
     """
 
     name: StreamName
@@ -374,6 +375,7 @@ class CreateStream:
     fsync_policy_default: FsyncPolicy | None = None
     unclean_mode_default: UncleanMode | None = None
     load: tuple[BrokerLoad, ...] = ()
+    created_by: str = ""
 
     def with_defaults(self, defaults: StreamOptions) -> "CreateStream":
         """Return this command with the defaults of the broker that takes the request."""
@@ -487,6 +489,27 @@ class MarkStream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetQuota:
+    """Set all limits of a principal or a stream; 0 is none.
+
+    Attributes:
+        kind: `QuotaKind`, as text.
+        name: Name of the principal or stream.
+        publish_bytes: See `access.quotas.Quota`, as the others.
+    """
+
+    kind: str
+    name: str
+    publish_bytes: int = 0
+    publish_messages: int = 0
+    read_bytes: int = 0
+    read_messages: int = 0
+    subscriptions: int = 0
+    streams: int = 0
+    stored_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateToken:
     """Create an API token.
 
@@ -524,7 +547,7 @@ class RevokeToken:
     token_id: str
 
 
-ClusterCommand = Bootstrap | SetFeatureLevel | SetCatchUpRate
+ClusterCommand = Bootstrap | SetFeatureLevel | SetCatchUpRate | SetQuota
 BrokerCommand = (
     RegisterBroker
     | UnfenceBroker

@@ -9,7 +9,7 @@ level (C21).
 
 from typing import assert_never
 
-from liftbridge_broker.controller import brokers, partitions, reassignment, streams, tokens
+from liftbridge_broker.controller import brokers, partitions, quotas, reassignment, streams, tokens
 from liftbridge_broker.controller.commands import (
     AdvertiseListeners,
     AlterPartition,
@@ -40,6 +40,7 @@ from liftbridge_broker.controller.commands import (
     RevokeToken,
     SetCatchUpRate,
     SetFeatureLevel,
+    SetQuota,
     SetReadonly,
     ShutDownBroker,
     StartReassignment,
@@ -87,6 +88,8 @@ def _decide_cluster(state: ClusterState, index: MetadataIndex, command: ClusterC
             decision = brokers.set_feature_level(state, index, command)
         case SetCatchUpRate():
             decision = brokers.set_catch_up_rate(state, command)
+        case SetQuota():
+            decision = quotas.set_quota(state, command)
         case _:
             assert_never(command)
     return decision

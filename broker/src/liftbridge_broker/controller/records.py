@@ -7,6 +7,7 @@ the node match on the same records.
 from enum import StrEnum
 from typing import NamedTuple
 
+from liftbridge_broker.access.quotas import Quota, QuotaKey
 from liftbridge_broker.controller.state import BrokerState, PublisherState, StreamPolicy, TokenState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import (
@@ -104,6 +105,7 @@ class StreamCreated(NamedTuple):
     overrides: StreamOverrides
     policy: StreamPolicy
     partitions: tuple[PartitionState, ...]
+    created_by: str = ""
 
 
 class StreamDeleted(NamedTuple):
@@ -186,6 +188,13 @@ class PublisherForgotten(NamedTuple):
     publisher_id: PublisherId
 
 
+class QuotaChanged(NamedTuple):
+    """A quota has these limits from now on, or exists no longer."""
+
+    key: QuotaKey
+    quota: Quota | None
+
+
 class TokenChanged(NamedTuple):
     """An API token exists from now on, or has another end."""
 
@@ -213,6 +222,7 @@ Record = (
     | ReadonlySet
     | PublisherInitialised
     | PublisherForgotten
+    | QuotaChanged
     | TokenChanged
     | TokensForgotten
 )

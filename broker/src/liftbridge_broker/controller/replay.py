@@ -17,6 +17,7 @@ from liftbridge_broker.controller.records import (
     PartitionsResumed,
     PublisherForgotten,
     PublisherInitialised,
+    QuotaChanged,
     ReadonlySet,
     Record,
     StreamAltered,
@@ -84,6 +85,8 @@ def replay(state: ClusterState, record: Record) -> None:
             _replay_flags(state.streams[record.stream_id], record)
         case PublisherInitialised() | PublisherForgotten():
             _replay_publisher(state, record)
+        case QuotaChanged():
+            _replay_quota(state, record)
         case TokenChanged(token):
             state.tokens[token.token_id] = token
         case TokensForgotten(token_ids):
@@ -148,6 +151,13 @@ def _replay_partition(state: ClusterState, after: PartitionState) -> None:
         state.replica_counts.subtract(before.replicas)
 
 
+def _replay_quota(state: ClusterState, record: QuotaChanged) -> None:
+    if record.quota is None:
+        del state.quotas[record.key]
+    else:
+        state.quotas[record.key] = record.quota
+
+
 def _replay_creation(state: ClusterState, record: StreamCreated) -> None:
     state.add_stream(
         StreamState(
@@ -159,6 +169,7 @@ def _replay_creation(state: ClusterState, record: StreamCreated) -> None:
             overrides=record.overrides,
             policy=record.policy,
             partitions=list(record.partitions),
+            created_by=record.created_by,
         )
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
 
+from liftbridge_broker.access.quotas import Quota, QuotaKey
 from liftbridge_broker.model.ids import (
     BrokerId,
     LeaderEpoch,
@@ -164,6 +165,7 @@ class StreamState:
         partitions: State of each partition, by number.
         publishers: Idempotent publishers by name, the longest unused first.
         owner: Mark of the stream's owner; empty for none.
+        created_by: Principal that created it; empty if unknown.
     """
 
     stream_id: StreamId
@@ -177,6 +179,7 @@ class StreamState:
     partitions: list[PartitionState] = field(default_factory=list)
     publishers: dict[str, PublisherState] = field(default_factory=dict)
     owner: str = ""
+    created_by: str = ""
 
     def partition(self, number: int) -> PartitionState | None:
         """Return the state of a partition, `None` when no partition has this number."""
@@ -265,6 +268,7 @@ class ClusterState:
         catch_up_rate: Bytes a second that a leader spends on replicas a reassignment adds; 0 is
             without limit.
         tokens: API tokens by id, in order of creation.
+        quotas: Quotas, in the order in which they were set first.
         chain: Hash over all records so far, 64 bits; equal on all nodes of one version after the
             same command.
         publisher_epochs: Epochs of all idempotent publishers by id; follows from `streams`.
@@ -281,6 +285,7 @@ class ClusterState:
     deleted: dict[StreamId, MetadataIndex] = field(default_factory=dict)
     catch_up_rate: int = 0
     tokens: dict[str, TokenState] = field(default_factory=dict)
+    quotas: dict[QuotaKey, Quota] = field(default_factory=dict)
     chain: int = 0
     publisher_epochs: dict[PublisherId, int] = field(default_factory=dict)
     partition_count: int = 0

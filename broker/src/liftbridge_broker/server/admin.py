@@ -1,4 +1,4 @@
-"""The operator port: `liftbridge.ext.v1.Admin` and `Tokens` on a separate listener.
+"""The operator port: `liftbridge.ext.v1.Admin`, `Tokens` and `Quotas` on a separate listener.
 
 It listens before there is a cluster, because `Bootstrap` reaches a waiting broker through it.
 Except on loopback, it needs TLS with client certificates, because a client that reaches it may move
@@ -16,6 +16,7 @@ from liftbridge_broker.api.admin_restart import RestartService
 from liftbridge_broker.api.grpc.identities import Authenticator
 from liftbridge_broker.api.grpc.reflection import Reflection
 from liftbridge_broker.api.grpc.transport import GrpcServer
+from liftbridge_broker.api.quotas import QuotaService
 from liftbridge_broker.api.tokens import TokenService
 from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.http2.limits import Limits
@@ -24,6 +25,7 @@ from liftbridge_broker.server.limits import OPERATOR_FILES, client_files_max
 
 ADMIN: Final = "/liftbridge.ext.v1.Admin/"
 TOKENS: Final = "/liftbridge.ext.v1.Tokens/"
+QUOTAS: Final = "/liftbridge.ext.v1.Quotas/"
 CONNECTIONS_MAX: Final = 100
 
 
@@ -32,7 +34,7 @@ def make_admin(
     observer: Observer | None = None,
     authenticator: Authenticator | None = None,
 ) -> GrpcServer:
-    """Create a server with every method of Admin and Tokens registered; not listening yet."""
+    """Create a server with the methods of all three services registered; not listening yet."""
     server = GrpcServer(
         Limits(),
         connections_max=CONNECTIONS_MAX,
@@ -42,6 +44,7 @@ def make_admin(
     )
     register_admin(server, context)
     register_tokens(server, context, observer)
+    register_quotas(server, context, observer)
     Reflection(server)
     return server
 
@@ -78,6 +81,15 @@ def register_admin(server: GrpcServer, context: AdminContext) -> None:
     server.unary(ADMIN + "SetStreamOwner", changes.set_stream_owner)
     server.unary(ADMIN + "ListSettings", views.settings)
     server.unary(ADMIN + "ReloadSettings", changes.reload)
+
+
+def register_quotas(
+    server: GrpcServer, context: AdminContext, observer: Observer | None = None
+) -> None:
+    """Register every method of Quotas."""
+    quotas = QuotaService(context, observer)
+    server.unary(QUOTAS + "SetQuota", quotas.set_quota)
+    server.unary(QUOTAS + "ListQuotas", quotas.list_quotas)
 
 
 def register_tokens(
