@@ -11,6 +11,7 @@ from liftbridge_testkit.lines import Lines
 
 if TYPE_CHECKING:
     from liftbridge_broker.node.node import Node
+    from liftbridge_broker.ports.clock import Clock
 
 CALLS = 2_000
 
@@ -34,7 +35,8 @@ class World:
         self.port = Port()
         port = cast("CallPort", self.port)
         self.calls = [Call(port, one, method="", peer="", deadline=None) for one in range(count)]
-        context = Context(cast("Node", self.node), cast("object", None), 1, 1, 1)  # type: ignore[arg-type]  # no clock
+        self.clock = SimpleNamespace(now=lambda: 0)
+        context = Context(cast("Node", self.node), cast("Clock", self.clock), 1, 1, 1)
         self.brake = context.brake
         for call in self.calls:
             self.brake.apply(call)

@@ -4,7 +4,10 @@ Both pay Python's cost once per batch: values arrive as one repeated field that 
 one step, and stored batches leave byte for byte.
 """
 
+import asyncio
 from collections.abc import Iterator
+from functools import partial
+from itertools import chain
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -22,6 +25,7 @@ from liftbridge_broker.errors import (
     IncorrectOffsetError,
     InvalidRequestError,
     LiftbridgeError,
+    LimitError,
     NotAppendedError,
     NotFoundError,
     NotLeaderError,
@@ -36,7 +40,7 @@ from liftbridge_broker.errors import (
     UnimplementedError,
 )
 from liftbridge_broker.model.ids import Offset, stream_of
-from liftbridge_broker.model.units import MIB
+from liftbridge_broker.model.units import MIB, SECOND_NS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import Stored
 from liftbridge_broker.node.reading.bulk import BulkRange, BulkRead, Chunk
@@ -60,6 +64,7 @@ _CODES: Final[tuple[tuple[type[LiftbridgeError], int], ...]] = (
     (OutOfOrderError, Error.OUT_OF_ORDER),
     (FencedPublisherError, Error.FENCED_PUBLISHER),
     (IncorrectOffsetError, Error.INCORRECT_OFFSET),
+    (LimitError, Error.UNAVAILABLE),
     (NotAppendedError, Error.UNAVAILABLE),
     (UnavailableError, Error.UNAVAILABLE),
 )
@@ -153,23 +158,25 @@ class PublishBatchCall:
         acks = _BatchAck(self, request.request_id, request.ack_policy, len(raw))
         self._in_flight_bytes += len(raw)
         self._in_flight_count += 1
+        delay_ns = 0
         try:
             if not is_whole:
                 raise InvalidRequestError(
                     f"request: more than {FIELDS_MAX} entries in all of its lists; "
                     "send fewer records in one request"
                 )
-            self._publish(request, acks)
+            delay_ns = self._publish(request, acks)
         except LiftbridgeError as error:
             self.context.count_refused(error, max(1, len(request.values)))
             acks.refused(error)
-        if self._in_flight_bytes > IN_FLIGHT_BYTES_MAX:
+        if self._in_flight_bytes > IN_FLIGHT_BYTES_MAX and not delay_ns:
             self._is_paused = True
             self._call.pause_reading()
         else:
-            self.context.brake.apply(self._call)
+            self.context.brake.apply(self._call, delay_ns)
 
-    def _publish(self, request: data_pb2.PublishBatchRequest, acks: _BatchAck) -> None:
+    def _publish(self, request: data_pb2.PublishBatchRequest, acks: _BatchAck) -> int:
+        """Publish a request; return how long its quota allows no further one, nanoseconds."""
         self._call.authorize(request)
         node = self.context.node
         partition = node.find_led(request.stream, request.partition)
@@ -177,8 +184,15 @@ class PublishBatchCall:
         acks.leader_epoch = partition.leader_epoch
         check_publish(partition, request.ack_policy)
         run = run_of(request, partition, acks, self.context)
+        delay_ns = self.context.quotas.publish(
+            self._call.principal.name,
+            request.stream,
+            messages=acks.count,
+            sizes=map(len, chain(request.values, request.keys)),
+        )
         clock = self.context.clock
         node.publish(partition, run, clock.now(), clock.wall_ns())
+        return delay_ns
 
     def answer(self, response: data_pb2.PublishBatchResponse, size: int) -> None:
         """Send one response and make room for more requests."""
@@ -211,6 +225,7 @@ class FetchBatchesCall:
         self._unclean_epoch: int | None = None
         self._has_request = False
         self._is_pumping = False
+        self._rest: asyncio.TimerHandle | None = None
         call.on_messages = self._on_messages
         call.on_writable = self._pump
         call.on_cancel = self._close
@@ -265,12 +280,12 @@ class FetchBatchesCall:
     ) -> None:
         self._check_history(partition)
         self._call.authorize(request)  # the rules may have changed since
-        self._context.take_subscription()
+        self._context.take_subscription(self._call)
         try:
             wake = Waker(self._turns, self._call, self._pump).wake
             self._read = BulkRead(partition, self._context.node.client_reads, wake, wanted)
         except LiftbridgeError:
-            self._context.subscription_count -= 1
+            self._context.release_subscription(self._call)
             raise
         self._context.access.follow(self._call, request, self._end)
         self._pump()
@@ -280,15 +295,17 @@ class FetchBatchesCall:
         refuse(self._call, error)
 
     def _pump(self) -> None:
-        """Send while there is data and the transport accepts it."""
-        read, call = self._read, self._call
-        if read is None or self._is_pumping:
+        """Send while there is data, the transport accepts it and the quota allows it."""
+        read, call, quotas = self._read, self._call, self._context.quotas
+        if read is None or self._is_pumping or self._rest is not None:
             return
+        principal, stream = call.principal.name, read.partition.stream
+        bytes_max = quotas.bytes_at_once(principal, stream, CHUNK_BYTES)
         self._is_pumping = True
         try:
             while call.writable:
                 self._check_history(read.partition)
-                chunk = read.pull(min(CHUNK_BYTES, call.room + 1))
+                chunk = read.pull(min(bytes_max, call.room + 1))
                 if chunk is None:
                     return
                 if not chunk.data:
@@ -296,11 +313,24 @@ class FetchBatchesCall:
                     call.finish()
                     return
                 call.send_message(self._response(read, chunk))
+                sizes, count = (len(chunk.data),), partial(int, chunk.count)
+                if delay_ns := quotas.read(principal, stream, count=count, sizes=sizes):
+                    self._rest_for(delay_ns)
+                    break
             read.release()
         except LiftbridgeError as error:
             self._end(error)
         finally:
             self._is_pumping = False
+
+    def _rest_for(self, delay_ns: int) -> None:
+        """Send nothing more for a time."""
+        go_on = self._context.in_turn(self._call, self._go_on)
+        self._rest = asyncio.get_running_loop().call_later(delay_ns / SECOND_NS, go_on)
+
+    def _go_on(self) -> None:
+        self._rest = None
+        self._pump()
 
     def _check_history(self, partition: Partition) -> None:
         """Check that the log belongs to the history that the client reads, if it names one.
@@ -340,7 +370,10 @@ class FetchBatchesCall:
 
     def _close(self) -> None:
         read, self._read = self._read, None
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
         if read is not None:
             self._context.access.forget(self._call)
-            self._context.subscription_count -= 1
+            self._context.release_subscription(self._call)
             read.close(self._context.clock.now())

@@ -226,7 +226,7 @@ class _Wait:
         answer: Callable[[], Iterator[None]],
     ) -> None:
         self._weight = -(-count // PARTITIONS_A_SUBSCRIPTION)
-        context.take_subscription(self._weight)
+        context.take_subscription(call, self._weight)
         self._context = context
         self._call = call
         self._answer = answer
@@ -264,7 +264,7 @@ class _Wait:
 
     def _forget(self) -> Iterator[None]:
         yield from in_steps(self._watches, _Watch.close)
-        self._context.subscription_count -= self._weight
+        self._context.release_subscription(self._call, self._weight)
 
 
 def _nothing() -> None:

@@ -1,4 +1,4 @@
-"""Holds publishing calls back while NATS does not keep up.
+"""Holds publishing calls back while NATS does not keep up, or until their quota allows more.
 
 Every message that is appended directly is also published to NATS. When the NATS server reads more
 slowly than clients publish, their calls get no more flow-control credit until the backlog is sent,
@@ -6,14 +6,17 @@ so that copies are delayed and never dropped.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.scheduling.steps import in_steps
 
-LOOK_SECONDS: Final = 0.002
+LOOK_NS: Final = 2 * MILLISECOND_NS
 """Interval of backlog checks; sending 8 MiB to the server takes about ten intervals."""
 
 HELD_MIN: Final = 64
@@ -26,40 +29,60 @@ class Brake:
     publish.
     """
 
-    __slots__ = ("_do_later", "_held", "_held_max", "_node")
+    __slots__ = ("_do_later", "_held", "_held_max", "_look_at", "_node", "_now", "_timer")
 
-    def __init__(self, node: Node, do_later: Callable[[Iterator[None]], None]) -> None:
+    def __init__(
+        self, node: Node, now: Callable[[], Instant], do_later: Callable[[Iterator[None]], None]
+    ) -> None:
         """Start without held calls; `do_later` runs steps in the turns of clients."""
         self._node = node
+        self._now = now
         self._do_later = do_later
-        self._held: dict[Call, None] = {}
+        self._held: dict[Call, Instant] = {}
         self._held_max = HELD_MIN
+        self._timer: asyncio.TimerHandle | None = None
+        self._look_at = Instant(0)
 
-    def apply(self, call: Call) -> None:
-        """Pause reading of a call while the node is congested. Called once a turn.
+    def apply(self, call: Call, delay_ns: int = 0) -> None:
+        """Pause reading of a call for a time, and while the node is congested. Called once a turn.
 
-        Cheap when the node is not congested (bench: `tests/bench/run.py`, row PublishAsync).
+        Cheap when nothing holds it back (bench: `tests/bench/run.py`, row PublishAsync).
         """
-        if not self._node.is_congested or call in self._held:
+        if not delay_ns and (not self._node.is_congested or call in self._held):
             return
-        if not self._held:
-            self._look_later()
-        elif len(self._held) >= self._held_max:
-            self._held = {one: None for one in self._held if one.is_open}
+        if len(self._held) >= self._held_max:
+            self._held = {one: due for one, due in self._held.items() if one.is_open}
             self._held_max = max(HELD_MIN, 2 * len(self._held))
-        self._held[call] = None
+        self._held[call] = Instant(self._now() + delay_ns)
         call.pause_reading()
+        self._look_after(delay_ns)
 
-    def _look_later(self) -> None:
-        asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+    def _look_after(self, delay_ns: int) -> None:
+        """Check the calls after a time at the latest."""
+        delay_ns = max(LOOK_NS, delay_ns)
+        look_at = Instant(self._now() + delay_ns)
+        if self._timer is not None:
+            if self._look_at <= look_at:
+                return
+            self._timer.cancel()
+        self._look_at = look_at
+        self._timer = asyncio.get_running_loop().call_later(delay_ns / SECOND_NS, self._look)
 
     def _look(self) -> None:
+        self._timer = None
         if self._node.is_congested:
-            self._look_later()
+            self._look_after(LOOK_NS)
             return
         held, self._held = self._held, {}
-        self._do_later(in_steps(held, self._release))
+        self._do_later(in_steps(held, partial(self._release, held)))
 
-    def _release(self, call: Call) -> None:
-        if call not in self._held:  # nor held again since
+    def _release(self, held: Mapping[Call, Instant], call: Call) -> None:
+        """Resume a call that was held, unless it must wait longer or is held again since."""
+        if call in self._held or not call.is_open:
+            return
+        left_ns = held[call] - self._now()
+        if left_ns > 0:
+            self._held[call] = held[call]
+            self._look_after(left_ns)
+        else:
             call.resume_reading()

@@ -9,6 +9,8 @@ from liftbridge_broker.api.access.control import AccessControl
 from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.grpc.turns import Chore, Turns, Waker
+from liftbridge_broker.api.quota_gate import QuotaGate
+from liftbridge_broker.controller.quotas import QUOTA_LEVEL
 from liftbridge_broker.errors import LiftbridgeError, LimitError
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Instant, Offset
@@ -40,7 +42,8 @@ class Context:
         all_ack_times: The same for policy ALL.
         refused_counts: Messages refused before they reached a partition, by code of the error.
         reserved: Subjects that clients cannot name.
-        brake: Holds back calls that publish more than NATS accepts.
+        quotas: Charges messages and subscriptions to principals and streams.
+        brake: Holds back calls that publish more than NATS accepts, or than their quota allows.
     """
 
     node: Node
@@ -56,28 +59,41 @@ class Context:
     all_ack_times: Histogram = field(default_factory=Histogram)
     refused_counts: dict[str, int] = field(default_factory=dict)
     reserved: ReservedSubjects = field(init=False)
+    quotas: QuotaGate = field(init=False)
     brake: Brake = field(init=False)
 
     def __post_init__(self) -> None:
-        """Load the reserved subjects of the cluster; create the brake."""
+        """Load the reserved subjects of the cluster; create what holds calls back."""
         self.reserved = reserved_subjects(self.node.context.options.namespace)
-        self.brake = Brake(self.node, self.do_later)
+        self.quotas = QuotaGate(lambda: self.node.state.quotas, self.clock.now)
+        self.brake = Brake(self.node, self.clock.now, self.do_later)
 
-    def take_subscription(self, weight: int = 1) -> None:
-        """Count a subscription that is about to open; its end must lower `subscription_count`.
+    def take_subscription(self, call: Call, weight: int = 1) -> None:
+        """Count a subscription that is about to open; `release_subscription` must follow its end.
 
         Args:
+            call: The call that opens it.
             weight: Number of subscriptions that it counts as.
 
         Raises:
-            LimitError: The maximum is reached.
+            LimitError: The maximum, or the quota of the caller, is reached.
         """
         if self.subscription_count + weight > self.subscriptions_max:
             raise LimitError(
                 f"{self.subscription_count} subscriptions are open and {weight} more are needed, "
                 f"limit {self.subscriptions_max} (subscriptions.max)"
             )
+        self.quotas.take_subscription(call.principal.name, weight)
         self.subscription_count += weight
+
+    def creator(self, call: Call) -> str:
+        """Return whom a stream that a call creates belongs to; empty below feature level 4."""
+        return call.principal.name if self.node.state.feature_level >= QUOTA_LEVEL else ""
+
+    def release_subscription(self, call: Call, weight: int = 1) -> None:
+        """Count a subscription that was closed."""
+        self.quotas.release_subscription(call.principal.name, weight)
+        self.subscription_count -= weight
 
     def ask(
         self,

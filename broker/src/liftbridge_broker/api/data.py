@@ -101,6 +101,7 @@ class DataService:
             creation_timestamp=self._context.clock.wall_ns(),
             streams_max=self._context.streams_max,
             partitions_max=self._context.partitions_max,
+            created_by=self._context.creator(call),
         )
         node = self._context.node
         check_readable(command.overrides, node.state.brokers.values())

@@ -1,5 +1,8 @@
 """`Publish` and `PublishToSubject`: one message, one answer."""
 
+import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -14,6 +17,7 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
     TooLargeError,
 )
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.partition.intake import check_headers, stamp_of
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import POLICY_NONE, PendingAck, PublishRun, Stored
@@ -33,7 +37,16 @@ NO_SUBJECT_ACK = api_pb2.PublishToSubjectResponse().SerializeToString()
 class _UnaryAck:
     """Answers a `Publish` call with its ack; sends nothing for fire and forget."""
 
-    __slots__ = ("call", "context", "error", "partition", "received", "request", "waits")
+    __slots__ = (
+        "call",
+        "context",
+        "delay_ns",
+        "error",
+        "partition",
+        "received",
+        "request",
+        "waits",
+    )
 
     def __init__(
         self,
@@ -43,8 +56,10 @@ class _UnaryAck:
         request: api_pb2.PublishRequest,
         *,
         waits: bool,
+        delay_ns: int,
     ) -> None:
         self.context = context
+        self.delay_ns = delay_ns
         self.received = context.clock.now()
         self.call = call
         self.partition = partition
@@ -67,8 +82,11 @@ class _UnaryAck:
                 leader_epoch=stored.leader_epoch,
             )
             self.context.note_acked(request.ackPolicy, self.received, 1)
-            self.call.send(framed)
-            self.call.finish()
+            _answer_after(self.context, self.call, self.delay_ns, partial(self._answer, framed))
+
+    def _answer(self, framed: list[bytes]) -> None:
+        self.call.send(framed)
+        self.call.finish()
 
     def refused(self, error: LiftbridgeError) -> None:
         self.error = error
@@ -116,7 +134,13 @@ class PublishService:
         headers = mapping(request.headers)
         stamp = stamp_of(headers) if headers else None
         waits = request.ackPolicy != POLICY_NONE and call.deadline is not None
-        sink = _UnaryAck(self._context, call, partition, request, waits=waits)
+        delay_ns = self._context.quotas.publish(
+            call.principal.name,
+            request.stream,
+            messages=1,
+            sizes=(len(request.key) + len(request.value),),
+        )
+        sink = _UnaryAck(self._context, call, partition, request, waits=waits, delay_ns=delay_ns)
         pending_acks = [PendingAck(request.ackPolicy, sink)]
         node = self._context.node
         if request.ackInbox and request.ackPolicy != POLICY_NONE:
@@ -143,7 +167,7 @@ class PublishService:
         if not waits:
             if sink.error is not None:
                 raise sink.error
-            call.reply(NO_ACK)
+            _answer_after(self._context, call, delay_ns, partial(call.reply, NO_ACK))
 
     def _find(self, request: api_pb2.PublishRequest) -> Partition | RemotePartition:
         if not request.stream:
@@ -167,6 +191,9 @@ class PublishService:
         self._check_inbox(request.ackInbox)
         check_headers(request.headers)
         node = self._context.node
+        delay_ns = self._context.quotas.publish(
+            call.principal.name, "", messages=1, sizes=(len(request.key) + len(request.value),)
+        )
 
         def acked(ack: api_pb2.Ack) -> None:
             ack.correlationId = request.correlationId
@@ -174,7 +201,8 @@ class PublishService:
                 ack.ackInbox = request.ackInbox
                 inbox = request.ackInbox.encode()
                 node.context.send_acks([inbox_frame(inbox, ack.SerializeToString())])
-            call.reply(api_pb2.PublishToSubjectResponse(ack=ack).SerializeToString())
+            answer = api_pb2.PublishToSubjectResponse(ack=ack).SerializeToString()
+            _answer_after(self._context, call, delay_ns, partial(call.reply, answer))
 
         publish = SubjectPublish(
             subject=request.subject,
@@ -190,4 +218,20 @@ class PublishService:
         if waits:
             call.on_cancel = forget
         else:
-            call.reply(NO_SUBJECT_ACK)
+            _answer_after(self._context, call, delay_ns, partial(call.reply, NO_SUBJECT_ACK))
+
+
+def _answer_after(context: Context, call: Call, delay_ns: int, answer: Callable[[], None]) -> None:
+    """Answer a call once its quota allows more, in time for its deadline."""
+    if not delay_ns:
+        answer()
+        return
+    loop, seconds = asyncio.get_running_loop(), delay_ns / SECOND_NS
+    if call.deadline is not None:
+        seconds = min(seconds, max(0.0, call.deadline - loop.time()) / 2)
+    loop.call_later(seconds, context.in_turn(call, partial(_answer_open, call, answer)))
+
+
+def _answer_open(call: Call, answer: Callable[[], None]) -> None:
+    if call.is_open:
+        answer()

@@ -167,9 +167,11 @@ class PublishAsyncCall:
     def _publish_all(self, requests: list[api_pb2.PublishRequest], *, is_damaged: bool) -> None:
         clock = self.context.clock
         now, wall_ns = clock.now(), clock.wall_ns()
+        delay_ns = 0
         for (stream, number, policy), group in groupby(requests, _ROUTE):
-            self._publish(stream, number, policy, list(group), now, wall_ns)
-        self.context.brake.apply(self.call)
+            owed_ns = self._publish(stream, number, policy, list(group), now, wall_ns)
+            delay_ns = max(delay_ns, owed_ns)
+        self.context.brake.apply(self.call, delay_ns)
         if is_damaged:
             self.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
 
@@ -181,23 +183,34 @@ class PublishAsyncCall:
         requests: list[api_pb2.PublishRequest],
         now: Instant,
         wall_ns: int,
-    ) -> None:
-        """Publish consecutive messages for a partition and policy, as one run if allowed."""
+    ) -> int:
+        """Publish consecutive messages for a partition and policy, as one run if allowed.
+
+        Returns:
+            Time for which their quota allows no further ones, nanoseconds.
+        """
         try:
             self.context.access.check(self.call, Operation.PUBLISH, ResourceKind.STREAM, stream)
             partition = self.context.node.find_for_publish(stream, number)
             check_publish(partition, policy)
+            delay_ns = self.context.quotas.publish(
+                self.call.principal.name,
+                stream,
+                messages=len(requests),
+                sizes=(len(request.key) + len(request.value) for request in requests),
+            )
         except LiftbridgeError as error:
             self.context.count_refused(error, len(requests))
             for request in requests:
                 self.send_error(request.correlationId, error)
-            return
+            return 0
         headers = [request.headers for request in requests]
         if partition.takes_runs and not any(headers):
             self._publish_run(partition, policy, requests, now, wall_ns)
-            return
+            return delay_ns
         for run, stamp in self._split(requests, takes_runs=partition.takes_runs):
             self._publish_run(partition, policy, run, now, wall_ns, _headers_of(run), stamp)
+        return delay_ns
 
     def _split(
         self, requests: list[api_pb2.PublishRequest], *, takes_runs: bool

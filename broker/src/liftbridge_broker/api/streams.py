@@ -110,6 +110,7 @@ class StreamService:
             creation_timestamp=self._context.clock.wall_ns(),
             streams_max=self._context.streams_max,
             partitions_max=self._context.partitions_max,
+            created_by=self._context.creator(call),
         )
         command = command.with_defaults(self._context.node.context.options.defaults)
         self._propose(call, command, api_pb2.CreateStreamResponse())

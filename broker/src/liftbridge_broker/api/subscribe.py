@@ -4,6 +4,9 @@ The service reads while the transport accepts more; the partition or the transpo
 buffers no bytes. Each pull sends whole gRPC frames, hundreds of messages at a time.
 """
 
+import asyncio
+from collections.abc import Iterable
+from functools import partial
 from typing import Final, cast
 
 from liftbridge_broker.api.context import Context, refuse
@@ -16,6 +19,8 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
     NotFoundError,
 )
+from liftbridge_broker.http2.stream import Buffer
+from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.groups.seats import Consumer, Seat
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.reading.subscription import Position, Subscription, question_of
@@ -25,7 +30,8 @@ PULL_BYTES: Final = 256 * 1024
 """Bytes per pull: large enough for a low cost per message, small enough that one subscriber does
 not block the loop."""
 
-HANDSHAKE: Final = b"\0\0\0\0\0"
+FRAME_HEAD_SIZE: Final = 5
+HANDSHAKE: Final = bytes(FRAME_HEAD_SIZE)
 """The empty first message every client waits for."""
 
 
@@ -44,6 +50,7 @@ class SubscribeCall:
         self._seat: Seat | None = None
         self._has_request = False
         self._is_pumping = False
+        self._rest: asyncio.TimerHandle | None = None
         call.on_messages = self._on_messages
         call.on_half_close = _ignore
         call.on_cancel = self._close
@@ -154,7 +161,7 @@ class SubscribeCall:
         seats, consumer = self._context.node.groups.seats, _consumer(request.consumer)
         if consumer.group_id:
             seats.check(partition.partition_id, consumer)
-        self._context.take_subscription()
+        self._context.take_subscription(self._call)
         try:
             self._subscription = Subscription.open(
                 partition,
@@ -166,7 +173,7 @@ class SubscribeCall:
                 reads_replica=request.readISRReplica,
             )
         except LiftbridgeError:
-            self._context.subscription_count -= 1
+            self._context.release_subscription(self._call)
             raise
         self._context.access.follow(self._call, request, self._end)
         if consumer.group_id:
@@ -179,22 +186,29 @@ class SubscribeCall:
         self._pump()
 
     def _pump(self) -> None:
-        """Send while there is data and the transport accepts it."""
+        """Send while there is data, the transport accepts it and the quota allows it."""
         subscription = self._subscription
-        if subscription is None or self._is_pumping:
+        if subscription is None or self._is_pumping or self._rest is not None:
             return
-        call = self._call
+        call, quotas = self._call, self._context.quotas
+        principal, stream = call.principal.name, subscription.partition.stream
+        bytes_max = quotas.bytes_at_once(principal, stream, PULL_BYTES)
         self._is_pumping = True
         try:
             while call.writable:
-                slices, end, waits = subscription.pull(min(PULL_BYTES, call.room + 1))
+                slices, end, waits = subscription.pull(min(bytes_max, call.room + 1))
                 if slices:
                     call.send(cast("list[bytes]", slices))  # views are joined like bytes
+                    count, sizes = partial(_count_of, slices), map(len, slices)
+                    if delay_ns := quotas.read(principal, stream, count=count, sizes=sizes):
+                        self._rest_for(delay_ns)
                 if end is not None:
                     self._end(end)
                     return
                 if waits:
                     return
+                if self._rest is not None:
+                    break
             subscription.release()
         finally:
             self._is_pumping = False
@@ -204,15 +218,27 @@ class SubscribeCall:
         self._close()
         self._call.finish()
 
+    def _rest_for(self, delay_ns: int) -> None:
+        """Send nothing more for a time."""
+        go_on = self._context.in_turn(self._call, self._go_on)
+        self._rest = asyncio.get_running_loop().call_later(delay_ns / SECOND_NS, go_on)
+
+    def _go_on(self) -> None:
+        self._rest = None
+        self._pump()
+
     def _end(self, error: LiftbridgeError) -> None:
         self._close()
         refuse(self._call, error)
 
     def _close(self) -> None:
         subscription, self._subscription = self._subscription, None
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
         if subscription is not None:
             self._context.access.forget(self._call)
-            self._context.subscription_count -= 1
+            self._context.release_subscription(self._call)
             subscription.close(self._context.clock.now())
         if self._seat is not None:
             self._context.node.groups.seats.leave(self._seat)
@@ -226,6 +252,16 @@ def _check_consumer(consumer: api_pb2.Consumer) -> None:
 
 def _consumer(consumer: api_pb2.Consumer) -> Consumer:
     return Consumer(consumer.groupId, consumer.consumerId, consumer.groupEpoch)
+
+
+def _count_of(slices: Iterable[Buffer]) -> int:
+    """Count the messages in whole gRPC frames: a flag, four bytes of length, the message."""
+    frames = b"".join(slices)
+    count = at = 0
+    while at < len(frames):
+        at += FRAME_HEAD_SIZE + int.from_bytes(frames[at + 1 : at + FRAME_HEAD_SIZE])
+        count += 1
+    return count
 
 
 def _ignore() -> None:

@@ -368,6 +368,7 @@ class CreateStream:
         fsync_policy_default: Likewise, when appended data reaches the disk.
         unclean_mode_default: Likewise, the rule for electing replicas that might lack records.
         load: Current load of the brokers, to choose the least loaded.
+        created_by: Principal that asked for it; empty if unknown, or below feature level 4.
     """
 
     name: StreamName
@@ -384,6 +385,7 @@ class CreateStream:
     fsync_policy_default: FsyncPolicy | None = None
     unclean_mode_default: UncleanMode | None = None
     load: tuple[BrokerLoad, ...] = ()
+    created_by: str = ""
 
     def with_defaults(self, defaults: StreamOptions) -> "CreateStream":
         """Return this command with the defaults of the broker that takes the request."""
@@ -498,6 +500,27 @@ class MarkStream:
     stream_id: int
     expected: str = ""
     owner: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetQuota:
+    """Set all limits of a principal or a stream; 0 is none.
+
+    Attributes:
+        kind: `QuotaKind`, as text.
+        name: Name of the principal or stream.
+        publish_bytes: See `access.quotas.Quota`, as the others.
+    """
+
+    kind: str
+    name: str
+    publish_bytes: int = 0
+    publish_messages: int = 0
+    read_bytes: int = 0
+    read_messages: int = 0
+    subscriptions: int = 0
+    streams: int = 0
+    stored_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -744,7 +767,7 @@ class ReportMasterKeys:
     keys: tuple[MasterKey, ...] = ()
 
 
-ClusterCommand = Bootstrap | SetFeatureLevel | SetCatchUpRate
+ClusterCommand = Bootstrap | SetFeatureLevel | SetCatchUpRate | SetQuota
 AccessCommand = SetAccess | ChangeRules
 BrokerCommand = (
     RegisterBroker

@@ -16,6 +16,7 @@ from liftbridge_broker.controller import (
     groups,
     keys,
     partitions,
+    quotas,
     reassignment,
     streams,
     tokens,
@@ -68,6 +69,7 @@ from liftbridge_broker.controller.commands import (
     SetCatchUpRate,
     SetFeatureLevel,
     SetMasterKey,
+    SetQuota,
     SetReadonly,
     ShutDownBroker,
     StartReassignment,
@@ -125,6 +127,8 @@ def _decide_cluster(state: ClusterState, index: MetadataIndex, command: ClusterC
             decision = brokers.set_feature_level(state, index, command)
         case SetCatchUpRate():
             decision = brokers.set_catch_up_rate(state, command)
+        case SetQuota():
+            decision = quotas.set_quota(state, command)
         case _:
             assert_never(command)
     return decision

@@ -7,6 +7,7 @@ the node match on the same records.
 from enum import StrEnum
 from typing import NamedTuple
 
+from liftbridge_broker.access.quotas import Quota, QuotaKey
 from liftbridge_broker.access.rules import AccessRule
 from liftbridge_broker.controller.state import BrokerState, PublisherState, StreamPolicy, TokenState
 from liftbridge_broker.errors import LiftbridgeError
@@ -121,6 +122,7 @@ class StreamCreated(NamedTuple):
     overrides: StreamOverrides
     policy: StreamPolicy
     partitions: tuple[PartitionState, ...]
+    created_by: str = ""
 
 
 class StreamDeleted(NamedTuple):
@@ -201,6 +203,13 @@ class PublisherForgotten(NamedTuple):
     stream_id: StreamId
     publisher: str
     publisher_id: PublisherId
+
+
+class QuotaChanged(NamedTuple):
+    """A quota has these limits from now on, or exists no longer."""
+
+    key: QuotaKey
+    quota: Quota | None
 
 
 class TokenChanged(NamedTuple):
@@ -307,6 +316,7 @@ Record = (
     | ReadonlySet
     | PublisherInitialised
     | PublisherForgotten
+    | QuotaChanged
     | TokenChanged
     | TokensForgotten
     | AccessSwitched

@@ -25,6 +25,7 @@ from liftbridge_broker.controller.records import (
     PartitionsResumed,
     PublisherForgotten,
     PublisherInitialised,
+    QuotaChanged,
     ReadonlySet,
     Record,
     RulesChanged,
@@ -104,7 +105,9 @@ def replay(state: ClusterState, record: Record) -> None:
             _replay_flags(state.streams[record.stream_id], record)
         case PublisherInitialised() | PublisherForgotten():
             _replay_publisher(state, record)
-        case TokenChanged() | TokensForgotten() | AccessSwitched() | RulesChanged():
+        case (
+            TokenChanged() | TokensForgotten() | AccessSwitched() | RulesChanged() | QuotaChanged()
+        ):
             _replay_callers(state, record)
         case GroupChanged() | GroupEnded():
             _replay_group(state, record)
@@ -117,10 +120,13 @@ def replay(state: ClusterState, record: Record) -> None:
 
 
 def _replay_callers(
-    state: ClusterState, record: TokenChanged | TokensForgotten | AccessSwitched | RulesChanged
+    state: ClusterState,
+    record: TokenChanged | TokensForgotten | AccessSwitched | RulesChanged | QuotaChanged,
 ) -> None:
-    """Set who may call and what it may do."""
+    """Set who may call, what it may do, and how much it may use."""
     match record:
+        case QuotaChanged():
+            _replay_quota(state, record)
         case TokenChanged(token):
             state.tokens[token.token_id] = token
         case TokensForgotten(token_ids):
@@ -223,6 +229,13 @@ def _replay_partition(state: ClusterState, after: PartitionState) -> None:
         state.replica_counts.subtract(before.replicas)
 
 
+def _replay_quota(state: ClusterState, record: QuotaChanged) -> None:
+    if record.quota is None:
+        del state.quotas[record.key]
+    else:
+        state.quotas[record.key] = record.quota
+
+
 def _replay_creation(state: ClusterState, record: StreamCreated) -> None:
     state.add_stream(
         StreamState(
@@ -234,6 +247,7 @@ def _replay_creation(state: ClusterState, record: StreamCreated) -> None:
             overrides=record.overrides,
             policy=record.policy,
             partitions=list(record.partitions),
+            created_by=record.created_by,
         )
     )
     if record.name == ACTIVITY_STREAM:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
 
+from liftbridge_broker.access.quotas import Quota, QuotaKey
 from liftbridge_broker.access.rule_set import RuleSet
 from liftbridge_broker.controller.activity_queue import ActivityQueue
 from liftbridge_broker.model.groups import Group
@@ -175,6 +176,7 @@ class StreamState:
         publishers: Idempotent publishers by name, the longest unused first.
         owner: Mark of the stream's owner; empty for none.
         data_key: Its wrapped data key, `None` if it is not encrypted.
+        created_by: Principal that created it; empty if unknown.
     """
 
     stream_id: StreamId
@@ -189,6 +191,7 @@ class StreamState:
     publishers: dict[str, PublisherState] = field(default_factory=dict)
     owner: str = ""
     data_key: DataKey | None = None
+    created_by: str = ""
 
     def partition(self, number: int) -> PartitionState | None:
         """Return the state of a partition, `None` when no partition has this number."""
@@ -294,6 +297,7 @@ class ClusterState:
         tokens: API tokens by id, in order of creation.
         activity: Events that are not stored in the activity stream yet.
         master_key: Master key that wraps data keys; empty before the first encrypted stream.
+        quotas: Quotas, in the order in which they were set first.
         chain: Hash over all records so far, 64 bits; equal on all nodes of one version after the
             same command.
         access: Access control of the cluster.
@@ -314,6 +318,7 @@ class ClusterState:
     tokens: dict[str, TokenState] = field(default_factory=dict)
     activity: ActivityQueue = field(default_factory=ActivityQueue)
     master_key: str = ""
+    quotas: dict[QuotaKey, Quota] = field(default_factory=dict)
     chain: int = 0
     access: AccessState = field(default_factory=AccessState)
     groups: dict[str, Group] = field(default_factory=dict)

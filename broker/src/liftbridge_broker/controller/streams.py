@@ -31,6 +31,7 @@ from liftbridge_broker.controller.draft import Draft
 from liftbridge_broker.controller.elections import with_isr
 from liftbridge_broker.controller.groups import on_stream_created, on_stream_deleted
 from liftbridge_broker.controller.placement import Placement, placeable
+from liftbridge_broker.controller.quotas import check_streams
 from liftbridge_broker.controller.reassignment import (
     GROWTH_MAX,
     complete_if_due,
@@ -107,6 +108,7 @@ def create_stream(
     if command.name in state.stream_ids:  # guard C15.exists
         raise AlreadyExistsError("stream already exists")
     check_stream_count(len(state.streams), command.streams_max)
+    check_streams(state, command.created_by)
     stream_id = StreamId(index)
     overrides = _normalised(command.overrides)
     default = min(command.min_isr_default, MIN_ISR_MAX)
@@ -131,6 +133,7 @@ def create_stream(
             _new_partition(stream_id, PartitionNumber(number), placement.place(replication_factor))
             for number in range(partition_count)
         ),
+        command.created_by,
     )
     groups = on_stream_created(state, index, created.name, created.partitions)
     return Decision((created, *groups), StreamIdAnswer(stream_id))

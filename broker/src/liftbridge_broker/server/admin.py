@@ -1,4 +1,4 @@
-"""The operator port: `liftbridge.ext.v1.Admin`, `Access` and `Tokens` on a separate listener.
+"""The operator port: the services of `liftbridge.ext.v1` for operators, on a separate listener.
 
 It listens before there is a cluster, because `Bootstrap` reaches a waiting broker through it.
 Except on loopback, it needs TLS with client certificates, because a client that reaches it may move
@@ -19,6 +19,7 @@ from liftbridge_broker.api.admin_restart import RestartService
 from liftbridge_broker.api.grpc.call import Authorize, allow
 from liftbridge_broker.api.grpc.reflection import Reflection
 from liftbridge_broker.api.grpc.transport import GrpcServer
+from liftbridge_broker.api.quotas import QuotaService
 from liftbridge_broker.api.tokens import TokenService
 from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.http2.limits import Limits
@@ -29,6 +30,7 @@ from liftbridge_broker.server.limits import OPERATOR_FILES, client_files_max
 ADMIN: Final = "/liftbridge.ext.v1.Admin/"
 TOKENS: Final = "/liftbridge.ext.v1.Tokens/"
 ACCESS: Final = "/liftbridge.ext.v1.Access/"
+QUOTAS: Final = "/liftbridge.ext.v1.Quotas/"
 CONNECTIONS_MAX: Final = 100
 
 
@@ -39,7 +41,7 @@ def make_admin(
     authorize: Authorize = allow,
     authenticator: Authenticator | None = None,
 ) -> GrpcServer:
-    """Create a server with the methods of all three services registered; not listening yet.
+    """Create a server with the methods of all services for operators; not listening yet.
 
     Args:
         context: Context of the services.
@@ -58,6 +60,7 @@ def make_admin(
     )
     register_admin(server, context, clients, observer)
     register_tokens(server, context, observer)
+    register_quotas(server, context, observer)
     Reflection(server)
     return server
 
@@ -106,6 +109,15 @@ def register_admin(
     server.unary(ACCESS + "CheckAccess", access.check)
     server.unary(ACCESS + "ConvertPolicy", access.convert)
     server.unary(ACCESS + "NatsPermissions", access.nats_permissions)
+
+
+def register_quotas(
+    server: GrpcServer, context: AdminContext, observer: Observer | None = None
+) -> None:
+    """Register every method of Quotas."""
+    quotas = QuotaService(context, observer)
+    server.unary(QUOTAS + "SetQuota", quotas.set_quota)
+    server.unary(QUOTAS + "ListQuotas", quotas.list_quotas)
 
 
 def register_tokens(

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from liftbridge_broker.access.quotas import NO_QUOTA, Quota, QuotaKey, QuotaKind
 from liftbridge_broker.access.rule_set import RULES_MAX
 from liftbridge_broker.access.rules import check_rule
 from liftbridge_broker.controller.activity_queue import (
@@ -20,6 +21,7 @@ from liftbridge_broker.controller.activity_queue import (
     ActivityQueue,
     NumberRange,
 )
+from liftbridge_broker.controller.quotas import QUOTAS_MAX
 from liftbridge_broker.controller.state import (
     DELETED_MAX,
     RESTARTS_MAX,
@@ -125,6 +127,7 @@ def encode_state_in_steps(state: ClusterState) -> Generator[None, None, bytes]:
         yield from fill_group(message.groups.add(), group, pace.is_due)
     yield from _fill_activity(message, state.activity, pace)
     yield from _fill_keys(message, state, pace)
+    yield from _fill_quotas(message, state, pace)
     assert message.applied_index == state.applied_index  # it did not change
     return message.SerializeToString(deterministic=True)
 
@@ -154,6 +157,13 @@ def _fill_keys(message: pb.Snapshot, state: ClusterState, pace: _Pace) -> Iterat
             target = message.encryption.brokers.add(broker=place)
             for key in broker.master_keys:
                 target.keys.add(key_id=key.key_id, check=key.check)
+
+
+def _fill_quotas(message: pb.Snapshot, state: ClusterState, pace: _Pace) -> Iterator[None]:
+    for key, quota in state.quotas.items():
+        if pace.is_due():
+            yield
+        message.quotas.add(kind=key.kind, name=key.name, **quota._asdict())
 
 
 def _fill_broker(target: pb.Broker, broker: BrokerState) -> None:
@@ -215,6 +225,7 @@ def _fill_stream(
     target.is_growing = policy.is_growing
     target.fsync_index = policy.fsync_index
     target.owner = stream.owner
+    target.created_by = stream.created_by
 
 
 def _fill_partition(
@@ -321,6 +332,7 @@ def decode_state_in_steps(data: bytes) -> Generator[None, None, ClusterState]:
         state.groups[group.group_id] = group
     yield from _restore_activity(state, message, pace)
     yield from _restore_keys(state, message.encryption, pace)
+    yield from _restore_quotas(state, message, pace)
     return state
 
 
@@ -385,6 +397,19 @@ def _restore_deleted(state: ClusterState, message: pb.Snapshot, pace: _Pace) -> 
         )
         last_index = found.deleted_index
         state.deleted[stream_id] = MetadataIndex(found.deleted_index)
+
+
+def _restore_quotas(state: ClusterState, message: pb.Snapshot, pace: _Pace) -> Iterator[None]:
+    _require(len(message.quotas) <= QUOTAS_MAX, f"{len(message.quotas)} quotas")
+    kinds = {str(kind): kind for kind in QuotaKind}
+    for found in message.quotas:
+        if pace.is_due():
+            yield
+        _require(found.kind in kinds, f"a quota of kind {found.kind}")
+        key = QuotaKey(kinds[found.kind], found.name)
+        quota = Quota(*(getattr(found, limit) for limit in Quota._fields))
+        _require(key not in state.quotas and quota != NO_QUOTA, f"quota of {key} twice or empty")
+        state.quotas[key] = quota
 
 
 def _restore_tokens(state: ClusterState, message: pb.Snapshot, pace: _Pace) -> Iterator[None]:
@@ -511,6 +536,7 @@ def _stream(
         policy=_policy(message),
         resume_all=message.resume_all,
         owner=message.owner,
+        created_by=message.created_by,
     )
     for number, found in enumerate(message.partitions):
         if pace.is_due():

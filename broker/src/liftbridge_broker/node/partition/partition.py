@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from liftbridge_broker.access.quotas import NO_QUOTA, QuotaKey, QuotaKind, Quotas
 from liftbridge_broker.controller.commands import ResumeStream
 from liftbridge_broker.errors import (
     CorruptionError,
@@ -303,6 +304,24 @@ class Partition:
             raise ReadonlyError(f"readonly partition: {self.number}")
         if self.context.store.disk.is_full:
             raise StorageFullError("not appended: storage full")
+        quotas = self.context.state.quotas
+        if quotas:
+            self._check_quota(quotas)
+
+    def _check_quota(self, quotas: Quotas) -> None:
+        """Refuse messages while the partition holds as many bytes as its stream may.
+
+        Raises:
+            StorageFullError: It does; retention or a larger quota makes room.
+        """
+        quota = quotas.get(QuotaKey(QuotaKind.STREAM, self.stream), NO_QUOTA)
+        size = self.log.size_bytes
+        if quota.stored_bytes and size >= quota.stored_bytes:  # guard Quota.stored
+            raise StorageFullError(
+                f"not appended: quota of stream {self.stream} exceeded: partition {self.number} "
+                f"holds {size} bytes, at most {quota.stored_bytes} are allowed; shorten its "
+                "retention or get a larger quota"
+            )
 
     def _append_failed(self, error: FilesError, now: Instant) -> LiftbridgeError:
         """Return the refusal for a failed write, and update the partition."""

@@ -167,7 +167,7 @@ class RegisterBroker(_message.Message):
     def __init__(self, broker: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ..., clean_partitions: _Optional[_Iterable[int]] = ..., quarantined_partitions: _Optional[_Iterable[int]] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., started: _Optional[int] = ..., known_index: _Optional[int] = ..., replicas_max: _Optional[int] = ...) -> None: ...
 
 class CreateStream(_message.Message):
-    __slots__ = ("name", "subject", "group", "replication_factor", "partitions", "overrides", "creation_timestamp", "is_internal", "partitions_max", "streams_max", "min_isr_default", "fsync_policy_default", "unclean_mode_default", "load")
+    __slots__ = ("name", "subject", "group", "replication_factor", "partitions", "overrides", "creation_timestamp", "is_internal", "partitions_max", "streams_max", "min_isr_default", "fsync_policy_default", "unclean_mode_default", "load", "created_by")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +182,7 @@ class CreateStream(_message.Message):
     FSYNC_POLICY_DEFAULT_FIELD_NUMBER: _ClassVar[int]
     UNCLEAN_MODE_DEFAULT_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     name: str
     subject: str
     group: str
@@ -196,7 +197,8 @@ class CreateStream(_message.Message):
     fsync_policy_default: FsyncPolicy
     unclean_mode_default: UncleanMode
     load: _containers.RepeatedCompositeFieldContainer[BrokerLoad]
-    def __init__(self, name: _Optional[str] = ..., subject: _Optional[str] = ..., group: _Optional[str] = ..., replication_factor: _Optional[int] = ..., partitions: _Optional[int] = ..., overrides: _Optional[_Union[StreamOverrides, _Mapping]] = ..., creation_timestamp: _Optional[int] = ..., is_internal: _Optional[bool] = ..., partitions_max: _Optional[int] = ..., streams_max: _Optional[int] = ..., min_isr_default: _Optional[int] = ..., fsync_policy_default: _Optional[_Union[FsyncPolicy, str]] = ..., unclean_mode_default: _Optional[_Union[UncleanMode, str]] = ..., load: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ...) -> None: ...
+    created_by: str
+    def __init__(self, name: _Optional[str] = ..., subject: _Optional[str] = ..., group: _Optional[str] = ..., replication_factor: _Optional[int] = ..., partitions: _Optional[int] = ..., overrides: _Optional[_Union[StreamOverrides, _Mapping]] = ..., creation_timestamp: _Optional[int] = ..., is_internal: _Optional[bool] = ..., partitions_max: _Optional[int] = ..., streams_max: _Optional[int] = ..., min_isr_default: _Optional[int] = ..., fsync_policy_default: _Optional[_Union[FsyncPolicy, str]] = ..., unclean_mode_default: _Optional[_Union[UncleanMode, str]] = ..., load: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ..., created_by: _Optional[str] = ...) -> None: ...
 
 class DeleteStream(_message.Message):
     __slots__ = ("name", "is_internal")
@@ -279,6 +281,28 @@ class SetCatchUpRate(_message.Message):
     BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     bytes_per_second: int
     def __init__(self, bytes_per_second: _Optional[int] = ...) -> None: ...
+
+class SetQuota(_message.Message):
+    __slots__ = ("kind", "name", "publish_bytes", "publish_messages", "read_bytes", "read_messages", "subscriptions", "streams", "stored_bytes")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    READ_BYTES_FIELD_NUMBER: _ClassVar[int]
+    READ_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    publish_bytes: int
+    publish_messages: int
+    read_bytes: int
+    read_messages: int
+    subscriptions: int
+    streams: int
+    stored_bytes: int
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., publish_bytes: _Optional[int] = ..., publish_messages: _Optional[int] = ..., read_bytes: _Optional[int] = ..., read_messages: _Optional[int] = ..., subscriptions: _Optional[int] = ..., streams: _Optional[int] = ..., stored_bytes: _Optional[int] = ...) -> None: ...
 
 class CreateToken(_message.Message):
     __slots__ = ("token_id", "principal", "groups", "verifier", "created", "expires", "created_by")
@@ -687,7 +711,7 @@ class ReportMasterKeys(_message.Message):
     def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[MasterKey, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign", "mark_stream", "set_catch_up_rate", "advertise_listeners", "create_token", "expire_token", "revoke_token", "set_access", "change_rules", "join_group", "leave_group", "change_coordinator", "release_partitions", "delete_group", "set_activity", "confirm_activity", "create_encrypted_stream", "rewrap_data_keys", "set_master_key", "report_master_keys")
+    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign", "mark_stream", "set_catch_up_rate", "advertise_listeners", "create_token", "expire_token", "revoke_token", "set_access", "change_rules", "join_group", "leave_group", "change_coordinator", "release_partitions", "delete_group", "set_activity", "confirm_activity", "create_encrypted_stream", "rewrap_data_keys", "set_master_key", "report_master_keys", "set_quota")
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     CREATE_STREAM_FIELD_NUMBER: _ClassVar[int]
     DELETE_STREAM_FIELD_NUMBER: _ClassVar[int]
@@ -730,6 +754,7 @@ class Command(_message.Message):
     REWRAP_DATA_KEYS_FIELD_NUMBER: _ClassVar[int]
     SET_MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
     REPORT_MASTER_KEYS_FIELD_NUMBER: _ClassVar[int]
+    SET_QUOTA_FIELD_NUMBER: _ClassVar[int]
     register_broker: RegisterBroker
     create_stream: CreateStream
     delete_stream: DeleteStream
@@ -772,7 +797,8 @@ class Command(_message.Message):
     rewrap_data_keys: RewrapDataKeys
     set_master_key: SetMasterKey
     report_master_keys: ReportMasterKeys
-    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ..., mark_stream: _Optional[_Union[MarkStream, _Mapping]] = ..., set_catch_up_rate: _Optional[_Union[SetCatchUpRate, _Mapping]] = ..., advertise_listeners: _Optional[_Union[AdvertiseListeners, _Mapping]] = ..., create_token: _Optional[_Union[CreateToken, _Mapping]] = ..., expire_token: _Optional[_Union[ExpireToken, _Mapping]] = ..., revoke_token: _Optional[_Union[RevokeToken, _Mapping]] = ..., set_access: _Optional[_Union[SetAccess, _Mapping]] = ..., change_rules: _Optional[_Union[ChangeRules, _Mapping]] = ..., join_group: _Optional[_Union[JoinGroup, _Mapping]] = ..., leave_group: _Optional[_Union[LeaveGroup, _Mapping]] = ..., change_coordinator: _Optional[_Union[ChangeCoordinator, _Mapping]] = ..., release_partitions: _Optional[_Union[ReleasePartitions, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteGroup, _Mapping]] = ..., set_activity: _Optional[_Union[SetActivity, _Mapping]] = ..., confirm_activity: _Optional[_Union[ConfirmActivity, _Mapping]] = ..., create_encrypted_stream: _Optional[_Union[CreateEncryptedStream, _Mapping]] = ..., rewrap_data_keys: _Optional[_Union[RewrapDataKeys, _Mapping]] = ..., set_master_key: _Optional[_Union[SetMasterKey, _Mapping]] = ..., report_master_keys: _Optional[_Union[ReportMasterKeys, _Mapping]] = ...) -> None: ...
+    set_quota: SetQuota
+    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ..., mark_stream: _Optional[_Union[MarkStream, _Mapping]] = ..., set_catch_up_rate: _Optional[_Union[SetCatchUpRate, _Mapping]] = ..., advertise_listeners: _Optional[_Union[AdvertiseListeners, _Mapping]] = ..., create_token: _Optional[_Union[CreateToken, _Mapping]] = ..., expire_token: _Optional[_Union[ExpireToken, _Mapping]] = ..., revoke_token: _Optional[_Union[RevokeToken, _Mapping]] = ..., set_access: _Optional[_Union[SetAccess, _Mapping]] = ..., change_rules: _Optional[_Union[ChangeRules, _Mapping]] = ..., join_group: _Optional[_Union[JoinGroup, _Mapping]] = ..., leave_group: _Optional[_Union[LeaveGroup, _Mapping]] = ..., change_coordinator: _Optional[_Union[ChangeCoordinator, _Mapping]] = ..., release_partitions: _Optional[_Union[ReleasePartitions, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteGroup, _Mapping]] = ..., set_activity: _Optional[_Union[SetActivity, _Mapping]] = ..., confirm_activity: _Optional[_Union[ConfirmActivity, _Mapping]] = ..., create_encrypted_stream: _Optional[_Union[CreateEncryptedStream, _Mapping]] = ..., rewrap_data_keys: _Optional[_Union[RewrapDataKeys, _Mapping]] = ..., set_master_key: _Optional[_Union[SetMasterKey, _Mapping]] = ..., report_master_keys: _Optional[_Union[ReportMasterKeys, _Mapping]] = ..., set_quota: _Optional[_Union[SetQuota, _Mapping]] = ...) -> None: ...
 
 class Restart(_message.Message):
     __slots__ = ("incarnation_id", "started", "is_clean", "version")
@@ -871,7 +897,7 @@ class Publisher(_message.Message):
     def __init__(self, publisher: _Optional[str] = ..., publisher_id: _Optional[int] = ..., publisher_epoch: _Optional[int] = ...) -> None: ...
 
 class Stream(_message.Message):
-    __slots__ = ("stream_id", "name", "subject", "group", "creation_timestamp", "overrides", "resume_all", "partitions", "publishers", "replication_factor", "min_isr", "min_isr_default", "fsync_policy", "unclean_mode", "is_growing", "owner", "fsync_index")
+    __slots__ = ("stream_id", "name", "subject", "group", "creation_timestamp", "overrides", "resume_all", "partitions", "publishers", "replication_factor", "min_isr", "min_isr_default", "fsync_policy", "unclean_mode", "is_growing", "owner", "fsync_index", "created_by")
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
@@ -889,6 +915,7 @@ class Stream(_message.Message):
     IS_GROWING_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     FSYNC_INDEX_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     stream_id: int
     name: str
     subject: str
@@ -906,7 +933,8 @@ class Stream(_message.Message):
     is_growing: bool
     owner: str
     fsync_index: int
-    def __init__(self, stream_id: _Optional[int] = ..., name: _Optional[str] = ..., subject: _Optional[str] = ..., group: _Optional[str] = ..., creation_timestamp: _Optional[int] = ..., overrides: _Optional[_Union[StreamOverrides, _Mapping]] = ..., resume_all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., publishers: _Optional[_Iterable[_Union[Publisher, _Mapping]]] = ..., replication_factor: _Optional[int] = ..., min_isr: _Optional[int] = ..., min_isr_default: _Optional[int] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ..., is_growing: _Optional[bool] = ..., owner: _Optional[str] = ..., fsync_index: _Optional[int] = ...) -> None: ...
+    created_by: str
+    def __init__(self, stream_id: _Optional[int] = ..., name: _Optional[str] = ..., subject: _Optional[str] = ..., group: _Optional[str] = ..., creation_timestamp: _Optional[int] = ..., overrides: _Optional[_Union[StreamOverrides, _Mapping]] = ..., resume_all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., publishers: _Optional[_Iterable[_Union[Publisher, _Mapping]]] = ..., replication_factor: _Optional[int] = ..., min_isr: _Optional[int] = ..., min_isr_default: _Optional[int] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ..., is_growing: _Optional[bool] = ..., owner: _Optional[str] = ..., fsync_index: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
 
 class DeletedStream(_message.Message):
     __slots__ = ("stream_id", "deleted_index")
@@ -915,6 +943,28 @@ class DeletedStream(_message.Message):
     stream_id: int
     deleted_index: int
     def __init__(self, stream_id: _Optional[int] = ..., deleted_index: _Optional[int] = ...) -> None: ...
+
+class Quota(_message.Message):
+    __slots__ = ("kind", "name", "publish_bytes", "publish_messages", "read_bytes", "read_messages", "subscriptions", "streams", "stored_bytes")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    READ_BYTES_FIELD_NUMBER: _ClassVar[int]
+    READ_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    publish_bytes: int
+    publish_messages: int
+    read_bytes: int
+    read_messages: int
+    subscriptions: int
+    streams: int
+    stored_bytes: int
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., publish_bytes: _Optional[int] = ..., publish_messages: _Optional[int] = ..., read_bytes: _Optional[int] = ..., read_messages: _Optional[int] = ..., subscriptions: _Optional[int] = ..., streams: _Optional[int] = ..., stored_bytes: _Optional[int] = ...) -> None: ...
 
 class Token(_message.Message):
     __slots__ = ("token_id", "principal", "groups", "verifier", "created", "expires", "created_by")
@@ -1045,7 +1095,7 @@ class EncryptionKeys(_message.Message):
     def __init__(self, master_key: _Optional[str] = ..., streams: _Optional[_Iterable[_Union[StreamKey, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[BrokerKeys, _Mapping]]] = ...) -> None: ...
 
 class Snapshot(_message.Message):
-    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain", "catch_up_rate", "tokens", "access", "groups", "activity", "encryption")
+    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain", "catch_up_rate", "tokens", "access", "groups", "activity", "encryption", "quotas")
     APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
@@ -1059,6 +1109,7 @@ class Snapshot(_message.Message):
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     ACTIVITY_FIELD_NUMBER: _ClassVar[int]
     ENCRYPTION_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
     applied_index: int
     brokers: _containers.RepeatedCompositeFieldContainer[Broker]
     streams: _containers.RepeatedCompositeFieldContainer[Stream]
@@ -1072,7 +1123,8 @@ class Snapshot(_message.Message):
     groups: _containers.RepeatedCompositeFieldContainer[Group]
     activity: Activity
     encryption: EncryptionKeys
-    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., access: _Optional[_Union[Access, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., activity: _Optional[_Union[Activity, _Mapping]] = ..., encryption: _Optional[_Union[EncryptionKeys, _Mapping]] = ...) -> None: ...
+    quotas: _containers.RepeatedCompositeFieldContainer[Quota]
+    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., access: _Optional[_Union[Access, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., activity: _Optional[_Union[Activity, _Mapping]] = ..., encryption: _Optional[_Union[EncryptionKeys, _Mapping]] = ..., quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ...) -> None: ...
 
 class Cursor(_message.Message):
     __slots__ = ("stream", "partition", "cursor_id", "offset", "stream_id", "unclean_epoch")
