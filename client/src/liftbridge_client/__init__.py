@@ -64,6 +64,7 @@ from liftbridge_client.model import (
     StreamInfo,
     StreamSettings,
     TlsFiles,
+    Token,
 )
 from liftbridge_client.sync import (
     SyncClient,
@@ -136,6 +137,7 @@ __all__ = [
     "SyncSubscription",
     "TextCodec",
     "TlsFiles",
+    "Token",
     "TooLargeError",
     "TruncatedError",
     "UnimplementedError",

@@ -124,14 +124,19 @@ class AdminCalls:
         return model.identity_of(response)
 
     async def _once(
-        self, address: str, name: str, request: ProtoMessage, response: type[_Response]
+        self,
+        address: str,
+        name: str,
+        request: ProtoMessage,
+        response: type[_Response],
+        service: str = "Admin",
     ) -> _Response:
         if self._transport is None:
             raise ClosedError(
                 "the client is not open: use it inside `async with connect_admin(...)`"
             )
         method: Method[Any, _Response] = Method(
-            f"/liftbridge.ext.v1.Admin/{name}", type(request), response
+            f"/liftbridge.ext.v1.{service}/{name}", type(request), response
         )
         limit = min(self._timeout, seconds_left())
         if limit <= 0:
@@ -155,13 +160,14 @@ class AdminCalls:
         response: type[_Response],
         *,
         find: Callable[[], Awaitable[str]] | None = None,
+        service: str = "Admin",
     ) -> _Response:
         """Call the broker at the address that `find` returns, or any broker; retry."""
         doubt = Doubt()
 
         async def ask(address: str) -> _Response:
             try:
-                return await self._once(address, name, request, response)
+                return await self._once(address, name, request, response, service)
             except LiftbridgeError as error:
                 doubt.weigh(error)
                 raise

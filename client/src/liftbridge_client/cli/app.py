@@ -19,6 +19,7 @@ from liftbridge_client.cli import (
     streams,
     subscribe,
 )
+from liftbridge_client.cli.access import tokens
 from liftbridge_client.cli.command import CommandGroup
 from liftbridge_client.cli.local import demo, dev
 
@@ -64,6 +65,7 @@ for _module in (
     cursors,
     bench,
     cluster,
+    tokens,
     profile_commands,
     examples,
 ):
