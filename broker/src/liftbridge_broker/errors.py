@@ -258,6 +258,12 @@ class UnauthenticatedError(LiftbridgeError):
     status = GrpcStatus.UNAUTHENTICATED
 
 
+class IdentityEndedError(UnauthenticatedError):
+    """The identity of a running call ended: its proof expired or was revoked."""
+
+    code = "IDENTITY_ENDED"
+
+
 class OffsetNotAvailableError(UnavailableError):
     """A new leader does not know yet how much of its log is committed; retry soon."""
 

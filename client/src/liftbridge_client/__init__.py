@@ -65,6 +65,7 @@ from liftbridge_client.model import (
     StreamInfo,
     StreamSettings,
     TlsFiles,
+    Token,
 )
 from liftbridge_client.sync import (
     SyncClient,
@@ -138,6 +139,7 @@ __all__ = [
     "SyncSubscription",
     "TextCodec",
     "TlsFiles",
+    "Token",
     "TooLargeError",
     "TruncatedError",
     "UnimplementedError",

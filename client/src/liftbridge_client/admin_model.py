@@ -1,10 +1,12 @@
 """Values that Admin calls take and return. Log ends are exclusive."""
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
-from liftbridge_proto.ext.v1 import admin_pb2
+from liftbridge_client.model import EPOCH
+from liftbridge_proto.ext.v1 import admin_pb2, tokens_pb2
 
 Role = Literal["leader", "voter", "learner", ""]
 
@@ -80,6 +82,39 @@ class Restart(NamedTuple):
     time: datetime
     is_clean: bool
     version: str
+
+
+class ApiToken(NamedTuple):
+    """An API token, without its secret.
+
+    Attributes:
+        id: Public part, which names the token.
+        principal: Whom its bearer acts for.
+        groups: Groups of the principal.
+        created: When it was created.
+        expires: When it ends; `None` for never.
+        created_by: Principal that created it; empty if unknown.
+    """
+
+    id: str
+    principal: str
+    groups: Sequence[str]
+    created: datetime
+    expires: datetime | None
+    created_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token that was just created.
+
+    Attributes:
+        secret: The whole token, for its bearer; it cannot be retrieved again.
+        token: Its description.
+    """
+
+    secret: str = field(repr=False)
+    token: ApiToken
 
 
 class Setting(NamedTuple):
@@ -353,6 +388,19 @@ def broker_of(one: admin_pb2.BrokerDescription) -> BrokerDescription:
         ),
         tuple(Listener(each.name, each.host, each.port) for each in one.listeners),
         one.replicas_max,
+    )
+
+
+def token_of(found: tokens_pb2.Token) -> ApiToken:
+    """Convert the API message of a token."""
+    expires = found.expires_seconds
+    return ApiToken(
+        found.id,
+        found.principal,
+        tuple(found.groups),
+        EPOCH + timedelta(seconds=found.created_seconds),
+        EPOCH + timedelta(seconds=expires) if expires else None,
+        found.created_by,
     )
 
 

@@ -77,6 +77,16 @@ class InvalidRequestError(RefusedError):
     advice = "Correct the value that the message names."
 
 
+class UnauthenticatedError(RefusedError):
+    """The broker does not know who this client is, or does not accept its certificate or token."""
+
+    code = "UNAUTHENTICATED"
+    advice = (
+        "Give a token or a client certificate that the broker accepts, or renew it; "
+        "`liftbridge whoami` shows what a broker sees."
+    )
+
+
 class NotFoundError(RefusedError):
     """A stream, partition or broker does not exist; the message names it."""
 
@@ -243,6 +253,7 @@ _BY_STATUS: Final[dict[StatusCode, type[LiftbridgeError]]] = {
     StatusCode.UNIMPLEMENTED: UnimplementedError,
     StatusCode.INTERNAL: ServerError,
     StatusCode.UNAVAILABLE: RetriableError,
+    StatusCode.UNAUTHENTICATED: UnauthenticatedError,
 }
 
 _UNDONE: Final = frozenset(
@@ -284,6 +295,7 @@ BY_SERVER_CODE: Final[dict[str, type[LiftbridgeError]]] = {
     "CHANGE_REFUSED": RefusedError,
     "END_OF_STREAM": EndOfStreamError,
     "INCORRECT_OFFSET": IncorrectOffsetError,
+    "IDENTITY_ENDED": RetriableError,
     "LIMIT": RefusedError,
     "NO_METADATA_LEADER": RetriableError,
     "NOT_LEADER": RetriableError,
@@ -304,6 +316,7 @@ UNDONE_CODES: Final = frozenset(
         "PARTITION_OFFLINE",
         "PERMISSION_DENIED",
         "STORAGE_FULL",
+        "UNAUTHENTICATED",
     }
 )
 """Codes of refusals that guarantee that nothing was done, whatever their status.

@@ -1,7 +1,8 @@
 """Values that the API takes and returns; times are `datetime` (UTC) and `timedelta`."""
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple
@@ -270,12 +271,21 @@ class Caller(NamedTuple):
         address: Address of the client, `host:port`; that of the last proxy, if there is one.
         listener: Listener that accepted the connection, empty for the main one.
         certificate: `None` without TLS, and if the client presented none.
+        principal: Whom the call acts for; empty for an anonymous client, and from older brokers.
+        groups: Groups of the principal.
+        proof: How that was proven: `certificate`, `jwt`, `token`, or `anonymous`; empty from older
+            brokers.
+        expires: End of the proof; `None` for none.
     """
 
     broker: str
     address: str
     listener: str
     certificate: ClientCertificate | None
+    principal: str = ""
+    groups: tuple[str, ...] = ()
+    proof: str = ""
+    expires: datetime | None = None
 
 
 class StreamInfo(NamedTuple):
@@ -386,6 +396,35 @@ class ColumnBatch(NamedTuple):
     next_offset: int
     high_watermark: int
     log_start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """Bearer token that proves who a client is: an API token of the cluster, or a JSON web token.
+
+    Exactly one of `value` and `file` is given. A file is read again whenever it changes, as
+    Kubernetes replaces those that it projects.
+
+    Attributes:
+        value: The token; never shown.
+        file: File that holds it.
+        allows_plain: Whether it is also sent over plaintext, where others can read and use it.
+    """
+
+    value: str = field(default="", repr=False)
+    file: Path | None = None
+    allows_plain: bool = False
+
+    @classmethod
+    def from_environment(cls) -> "Token | None":
+        """Return the token in the file of `LIFTBRIDGE_TOKEN_FILE`, or that of `LIFTBRIDGE_TOKEN`.
+
+        `None` if neither is set.
+        """
+        if path := os.environ.get("LIFTBRIDGE_TOKEN_FILE"):
+            return cls(file=Path(path))
+        value = os.environ.get("LIFTBRIDGE_TOKEN")
+        return cls(value=value) if value else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,11 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message as ProtoMessage
 
+from liftbridge_client.bearer import Bearer, Metadata
 from liftbridge_client.core.forks import Opener
 from liftbridge_client.errors import CallTimeoutError, LiftbridgeError, UsageError, error_of
 from liftbridge_client.events import Connected, ConnectFailed, Disconnected, Event
-from liftbridge_client.model import TlsFiles
+from liftbridge_client.model import TlsFiles, Token
 from liftbridge_client.pem import read_pem
 from liftbridge_client.resolving import targets_of
 from liftbridge_client.strangers import PORT_ADVICE, SURE, certainty
@@ -119,9 +120,12 @@ class Transport:
         tls: TlsFiles | None,
         announcer: Announcer,
         resolve: Callable[[str], Awaitable[Sequence[str]]] = targets_of,
+        *,
+        token: Token | None = None,
     ) -> None:
         """Store the arguments without I/O; `resolve` returns the addresses of a name."""
         self._tls = tls
+        self._bearer = Bearer(token, is_encrypted=tls is not None)
         self._resolve = resolve
         self._announcer = announcer
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -131,11 +135,13 @@ class Transport:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self) -> None:
-        """Read the TLS files.
+        """Read the TLS files and the token.
 
         Raises:
-            UsageError: A file cannot be read, or has the wrong content.
+            UsageError: A file cannot be read, or has the wrong content; or the token would be sent
+                over plaintext.
         """
+        self._bearer.open()
         if self._tls is not None:
             self._credentials = _credentials(self._tls)
         self._opener.open()
@@ -206,7 +212,9 @@ class Transport:
             response_deserializer=method.response.FromString,
         )
         try:
-            response: _Response = await call(request, timeout=timeout)
+            response: _Response = await call(
+                request, timeout=timeout, metadata=self._bearer.metadata()
+            )
         except grpc.aio.AioRpcError as error:
             fault = translated(error)
             _placed(fault, "no answer from", address, timeout)
@@ -295,7 +303,7 @@ class Transport:
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
-        return Reading(call(request))
+        return Reading(call(request, metadata=self._bearer.metadata()))
 
     def duplex(
         self,
@@ -304,7 +312,7 @@ class Transport:
         timeout: float | None = None,
     ) -> "Duplex[_Request, _Response]":
         """Start a call with many requests and many responses."""
-        return _duplex(self._channel(address), method, timeout)
+        return _duplex(self._channel(address), method, timeout, self._bearer.metadata())
 
 
 class Watch:
@@ -451,11 +459,14 @@ def _made(target: str, credentials: grpc.ChannelCredentials | None, name: str) -
 
 
 def _duplex(
-    channel: grpc.aio.Channel, method: Method[_Request, _Response], timeout: float | None
+    channel: grpc.aio.Channel,
+    method: Method[_Request, _Response],
+    timeout: float | None,
+    metadata: Metadata | None = None,
 ) -> Duplex[_Request, _Response]:
     call = channel.stream_stream(
         method.path,
         request_serializer=method.request.SerializeToString,
         response_deserializer=method.response.FromString,
     )
-    return Duplex(call(timeout=timeout))  # type: ignore[call-arg]  # the stubs demand an iterator
+    return Duplex(call(timeout=timeout, metadata=metadata))  # type: ignore[call-arg]  # the stubs demand an iterator

@@ -58,6 +58,8 @@ CHANGES = {
     "retire": (AdminClient, "retire", ("b", "d")),
     "set_feature_level": (AdminClient, "set_feature_level", (1,)),
     "set_catch_up_rate": (AdminClient, "set_catch_up_rate", (1,)),
+    "create_token": (AdminClient, "create_token", ("p",)),
+    "revoke_token": (AdminClient, "revoke_token", ("a" * 12,)),
     "set_stream_owner": (AdminClient, "set_stream_owner", ("s", "o"), {"stream_id": 1}),
     "transfer_leadership": (AdminClient, "transfer_leadership", (PARTITION,)),
     "elect_preferred": (AdminClient, "elect_preferred", (PARTITION,)),
@@ -83,7 +85,7 @@ OTHERS = {
     Publisher: {"aclose", "flush", "on_settled", "publish_nowait"},
     AdminClient: {
         *("aclose", "broker_status", "brokers", "check_restart", "cluster", "identities"),
-        *("partitions", "reassignments", "settings", "verify_restart"),
+        *("partitions", "reassignments", "settings", "tokens", "verify_restart"),
     },
     AccessControl: {"check", "convert_policy", "nats_permissions", "rules"},
 }

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from functools import partial
 
 import grpc.aio
@@ -17,7 +18,7 @@ import pytest
 from liftbridge_broker.model.streams import UncleanMode
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_client import AdminClient, Member, PartitionName, connect_admin
-from liftbridge_client.admin_model import Election
+from liftbridge_client.admin_model import Election, NewToken
 from liftbridge_client.errors import FailedPreconditionError, LiftbridgeError
 from liftbridge_proto.ext.v1 import admin_pb2
 from liftbridge_testkit.admin_calls import admin_of
@@ -280,6 +281,19 @@ def leaving(world):
     return Member(*victim(world).peer)
 
 
+def of_level_4(world):
+    admin_of(world, 1).call("SetFeatureLevel", feature_level=4)
+
+
+def with_token(world):
+    of_level_4(world)
+    admin_of(world, 1).call("CreateToken", principal="p")
+
+
+def token_of(world):
+    return next(iter(metadata_leader(world).node.state.tokens))
+
+
 CHANGES = {
     "reload": (as_made, lambda admin, world: admin.reload(metadata_leader(world).broker)),
     "cordon": (as_made, lambda admin, world: admin.cordon(victim(world).broker)),
@@ -301,6 +315,15 @@ CHANGES = {
     "retire": (demoted, lambda admin, world: admin.retire(*leaving(world))),
     "set_feature_level": (as_made, lambda admin, _world: admin.set_feature_level(1)),
     "set_catch_up_rate": (as_made, lambda admin, _world: admin.set_catch_up_rate(1 << 20)),
+    "create_token": (of_level_4, lambda admin, _world: admin.create_token("p")),
+    "revoke_token": (
+        with_token,
+        lambda admin, world: admin.revoke_token(token_of(world)),
+    ),
+    "revoke_token later": (
+        with_token,
+        lambda admin, world: admin.revoke_token(token_of(world), after=timedelta(hours=1)),
+    ),
     "set_stream_owner": (
         as_made,
         lambda admin, world: admin.set_stream_owner("s", "o", stream_id=stream_id(world)),
@@ -371,7 +394,7 @@ CHANGES = {
 }
 OTHERS = {
     *("aclose", "broker_status", "brokers", "check_restart", "cluster", "identities"),
-    *("partitions", "reassignments", "settings", "verify_restart"),
+    *("partitions", "reassignments", "settings", "tokens", "verify_restart"),
 }
 
 ALL, LEADER = "all, the leader last", "the leader alone"
@@ -396,6 +419,8 @@ def told(change, answer):
     """What a caller learns; metadata indexes differ from world to world."""
     if isinstance(answer, Election):
         return answer.leader
+    if isinstance(answer, NewToken):
+        return answer.token.principal
     if isinstance(answer, int) and "reassignment" in change:
         return answer > 0
     if " from" in change or " of all" in change:
@@ -413,6 +438,7 @@ def seen(world):
         "leader": (leader.broker, leader.consensus.term),
         "members": (group.voters, group.learners),
         "cluster": (state.cluster_id, state.feature_level, state.catch_up_rate),
+        "tokens": [(one.principal, one.expires > 0) for one in state.tokens.values()],
         "streams": [(one.name, one.owner) for one in state.streams.values()],
         "brokers": [(one.broker, one.cordoned, one.removed) for one in state.brokers.values()],
         "partitions": [

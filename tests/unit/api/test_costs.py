@@ -47,11 +47,11 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOverrides
-from liftbridge_broker.server.admin import ACCESS, register_admin
+from liftbridge_broker.server.admin import ACCESS, register_admin, register_quotas, register_tokens
 from liftbridge_broker.server.services import make_api
 from liftbridge_broker.wire.fields import bytes_field, varint_field
 from liftbridge_proto import api_pb2
-from liftbridge_proto.ext.v1 import access_pb2, admin_pb2, data_pb2
+from liftbridge_proto.ext.v1 import access_pb2, admin_pb2, data_pb2, quotas_pb2, tokens_pb2
 from liftbridge_testkit.admin_calls import admin_of
 from liftbridge_testkit.client_calls import WorldClock
 from liftbridge_testkit.cluster_world import ClusterWorld
@@ -104,7 +104,10 @@ def cluster() -> Served:
     options = BrokerOptions(grpc=GrpcOptions(has_reflection=True))
     api = make_api(options, world[1].node, WorldClock(world), world[1], Health())
     api.context.turns, api.context.streams_max = None, 1 << 30
-    register_admin(api.server, admin_of(world, 1).context)
+    admin = admin_of(world, 1).context
+    register_admin(api.server, admin)
+    register_tokens(api.server, admin)
+    register_quotas(api.server, admin)
     rules = state.access.rules
     for rule in (*super_rules("*"), *_rules()):
         rules.put(rule)
@@ -251,6 +254,11 @@ REQUESTS: Final[Mapping[str, Requests]] = {
     "AddLearner": (admin_pb2.AddLearnerRequest(member=MEMBER),),
     "PromoteLearner": (admin_pb2.PromoteLearnerRequest(member=MEMBER),),
     "RemoveMember": (admin_pb2.RemoveMemberRequest(member=MEMBER),),
+    "/liftbridge.ext.v1.Tokens/CreateToken": (
+        tokens_pb2.CreateTokenRequest(principal="p", groups=[f"g{one}" for one in range(64)]),
+    ),
+    "/liftbridge.ext.v1.Tokens/RevokeToken": (tokens_pb2.RevokeTokenRequest(id="a" * 12),),
+    "/liftbridge.ext.v1.Tokens/ListTokens": (tokens_pb2.ListTokensRequest(page_size=1_000),),
     # One partition, or a thousand that are listed.
     "StartReassignment": (admin_pb2.StartReassignmentRequest(partition=FIRST, target=[ME]),),
     "CancelReassignment": (admin_pb2.CancelReassignmentRequest(partition=FIRST),),
@@ -314,7 +322,7 @@ MORE: Final[Sequence[tuple[str, Requests]]] = (
 
 METHODS: Final[Sequence[MethodDescriptor]] = [
     method
-    for file in (api_pb2, data_pb2, admin_pb2, access_pb2)
+    for file in (api_pb2, data_pb2, admin_pb2, access_pb2, tokens_pb2, quotas_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]

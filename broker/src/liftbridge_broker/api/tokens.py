@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from liftbridge_broker.access.api_tokens import ApiToken
+from liftbridge_broker.access.api_tokens import ApiToken, is_token_id
 from liftbridge_broker.access.names import fault_of
 from liftbridge_broker.access.principals import Principal
 from liftbridge_broker.api.admin_context import AdminContext
@@ -48,8 +48,11 @@ class TokenService:
         if fault:
             raise InvalidRequestError(f"principal {request.principal[:40]!r} {fault}")
         _check_seconds("lifetime_seconds", request.lifetime_seconds)
+        if request.id and not is_token_id(request.id):
+            raise InvalidRequestError(f"id {request.id[:40]!r}: must be 12 digits or letters a-z")
 
         def made(token: ApiToken, verifier: str) -> None:
+            token = token._replace(token_id=request.id or token.token_id)
             created = context.clock.wall_ns()
             lifetime = request.lifetime_seconds * SECOND_NS
             command = CreateToken(

@@ -126,7 +126,11 @@ class AdminCalls:
         return model.identity_of(response)
 
     async def _once(
-        self, address: str, name: str, request: ProtoMessage, response: type[_Response]
+        self,
+        address: str,
+        name: str,
+        request: ProtoMessage,
+        response: type[_Response],
     ) -> _Response:
         if self._transport is None:
             raise ClosedError(

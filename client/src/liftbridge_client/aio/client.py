@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Literal, Self, overload
+from typing import Final, Literal, Self, overload
 
 from liftbridge_client import methods
 from liftbridge_client.aio.listening import Events
@@ -22,9 +22,17 @@ from liftbridge_client.model import (
     ClientCertificate,
     Metadata,
     TlsFiles,
+    Token,
 )
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
+
+_PROOFS: Final = {
+    data_pb2.PROOF_ANONYMOUS: "anonymous",
+    data_pb2.PROOF_CERTIFICATE: "certificate",
+    data_pb2.PROOF_JWT: "jwt",
+    data_pb2.PROOF_TOKEN: "token",
+}
 
 
 @checked
@@ -35,6 +43,7 @@ def connect(
     timeout: timedelta = timedelta(seconds=5),
     retry_time: timedelta = timedelta(seconds=10),
     zone: str = "",
+    token: Token | None = None,
 ) -> "Client":
     """Create a client; `async with` connects it.
 
@@ -45,12 +54,15 @@ def connect(
         retry_time: Limit for a whole call: connecting, all attempts at all brokers, and the
             pauses between them. With 0 there is one attempt, limited by `timeout`.
         zone: Zone of this client; reads from replicas prefer brokers in it (`clustering.zone`).
+        token: Bearer token that proves who this client is; `None` for none.
 
     Raises:
         UsageError: An address is malformed.
     """
     addresses = parse_addresses(servers)
-    session = Session(addresses, tls=tls, timeout=timeout, retry_time=retry_time, zone=zone)
+    session = Session(
+        addresses, tls=tls, timeout=timeout, retry_time=retry_time, zone=zone, token=token
+    )
     return Client(session)
 
 
@@ -114,7 +126,7 @@ class Client:
         return await self._session.refresh()
 
     async def who_am_i(self) -> Caller:
-        """Ask a broker how it sees this client: address and verified certificate.
+        """Ask a broker how it sees this client: address, certificate, identity.
 
         Raises:
             UnimplementedError: The broker is the original, or an older version of this project.
@@ -127,7 +139,17 @@ class Client:
                 tuple(response.certificate.alternative_names),
                 EPOCH + timedelta(seconds=response.certificate.not_after_seconds),
             )
-        return Caller(response.broker, response.address, response.listener, certificate)
+        expires = response.expires_seconds
+        return Caller(
+            response.broker,
+            response.address,
+            response.listener,
+            certificate,
+            response.principal,
+            tuple(response.groups),
+            _PROOFS.get(response.proof, ""),
+            EPOCH + timedelta(seconds=expires) if expires else None,
+        )
 
     def events(self, *, slow_after: timedelta = timedelta(seconds=1)) -> Events:
         """Return the events of this client from now on, to iterate with `async for`.

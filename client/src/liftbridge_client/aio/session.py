@@ -38,7 +38,7 @@ from liftbridge_client.errors import (
     publish_error,
 )
 from liftbridge_client.events import CallRetried, SlowCall
-from liftbridge_client.model import Metadata, StreamInfo, TlsFiles
+from liftbridge_client.model import Metadata, StreamInfo, TlsFiles, Token
 from liftbridge_client.strangers import PORT_ADVICE
 from liftbridge_client.transport import Method, Transport
 from liftbridge_proto import api_pb2
@@ -99,9 +99,11 @@ class Session:
         timeout: timedelta,
         retry_time: timedelta,
         zone: str = "",
+        token: Token | None = None,
     ) -> None:
         self._seeds = tuple(addresses)
         self._tls = tls
+        self._token = token
         self._zone = zone
         self._transport: Transport | None = None
         self._metadata = Metadata({}, {})
@@ -119,11 +121,12 @@ class Session:
 
         Raises:
             RetriableError: No seed answers within the retry time.
-            UsageError: The client is already open, or a TLS file cannot be read.
+            UsageError: The client is already open, or a TLS file or the token cannot be
+                used.
         """
         if self._transport is not None:
             raise UsageError("the client is already open: create another one with `connect`")
-        self._transport = Transport(self._tls, self.hub)
+        self._transport = Transport(self._tls, self.hub, token=self._token)
         try:
             self._transport.open()
             await self.refresh()

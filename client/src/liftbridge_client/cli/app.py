@@ -21,6 +21,7 @@ from liftbridge_client.cli import (
     streams,
     subscribe,
 )
+from liftbridge_client.cli.access import tokens
 from liftbridge_client.cli.command import CommandGroup
 from liftbridge_client.cli.local import demo, dev
 
@@ -68,6 +69,7 @@ for _module in (
     cluster,
     access,
     keys,
+    tokens,
     profile_commands,
     examples,
 ):

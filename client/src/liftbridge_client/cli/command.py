@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 import typer
@@ -23,6 +24,7 @@ from liftbridge_client.cli import interrupts, profiles, values
 from liftbridge_client.cli.output import Form, Printer, Row, Shape, say
 from liftbridge_client.core.deadlines import within
 from liftbridge_client.errors import RetriableError, UsageError
+from liftbridge_client.model import Token
 
 _Body = TypeVar("_Body", bound=Callable[..., Coroutine[Any, Any, None]])
 
@@ -77,6 +79,19 @@ Timeout = Annotated[
 ]
 
 
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        envvar="LIFTBRIDGE_TOKEN_FILE",
+        metavar="FILE",
+        help="File with the bearer token, instead of that of the profile; `LIFTBRIDGE_TOKEN` may "
+        "hold the token itself.",
+        rich_help_panel="Connection",
+    ),
+]
+
+
 class CommandGroup(TyperGroup):
     """A group of commands; without a command it shows its help, which is not an error."""
 
@@ -92,6 +107,7 @@ class Run(Generic[Row]):
         form: Requested form of output.
         profile: The connection.
         origin: Where its addresses come from.
+        token: Bearer token; `None` for none.
         timeout: How long a call may take.
         printer: Prints rows.
         exit_code: Exit code of the process if no error is raised.
@@ -103,6 +119,7 @@ class Run(Generic[Row]):
         self.form = form
         self.profile = profile
         self.origin = ""
+        self.token: Token | None = None
         self.timeout = timeout
         self.printer = Printer(shape, form)
         self.exit_code = 0
@@ -119,6 +136,7 @@ class Run(Generic[Row]):
             tls=self.profile.tls_files(),
             timeout=self.timeout,
             retry_time=retry_time or self.timeout,
+            token=self.token,
         )
         async with AsyncExitStack() as stack:
             try:
@@ -237,7 +255,7 @@ def command(
 
         def call(**given: Any) -> int:
             form = given.pop("output")
-            profile, origin = profiles.Profile(), ""
+            profile, origin, token = profiles.Profile(), "", None
             timeout = timedelta(seconds=TIMEOUT_SECONDS)
             if has_server:
                 servers, admin = given.pop("servers", None), given.pop("admin", None)
@@ -245,11 +263,13 @@ def command(
                 profile = profiles.choose(servers=servers, profile=named, admin=admin)
                 origin = profiles.origin(given=servers or admin, profile=named)
                 timeout = timedelta(seconds=given.pop("timeout", TIMEOUT_SECONDS))
+                path: Path | None = given.pop("token_file", None)
+                token = profile.token(Token(file=path) if path else Token.from_environment())
             for parameter, make in (expands or {}).items():
                 parts = {part: given.pop(part) for part in inspect.signature(make).parameters}
                 given[parameter] = make(**parts)
             run: Run[Any] = Run(shape, form, profile, timeout)
-            run.origin = origin
+            run.origin, run.token = origin, token
             try:
                 if interrupted := interrupts.run(_flushed(run, body(run, **given))):
                     return interrupted
@@ -286,6 +306,7 @@ def _common(
         parameters.append(_parameter("admin", Admin, None))
     elif has_server:
         parameters.append(_parameter("servers", Servers, None))
+        parameters.append(_parameter("token_file", TokenFile, None))
     if has_server:
         parameters.append(_parameter("profile", ProfileName, None))
     if has_server and has_timeout:

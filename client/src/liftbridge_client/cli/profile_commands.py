@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from liftbridge_client.bearer import Bearer
 from liftbridge_client.cli import profiles, values
 from liftbridge_client.cli.command import CommandGroup, Run, command
 from liftbridge_client.cli.output import Shape
@@ -27,6 +28,8 @@ class ProfileRow(NamedTuple):
     key: str
     server_name: str
     admin: str
+    token_file: str
+    plain_token: bool
 
 
 Name = Annotated[
@@ -74,26 +77,36 @@ async def add(
     admin: Annotated[
         str, typer.Option(parser=values.given, metavar="HOST:PORT,...", help="Admin ports.")
     ] = profiles.ADMIN_DEFAULT,
+    token_file: Annotated[
+        Path | None, _pem("File with the bearer token, read again when it changes.")
+    ] = None,
+    plain_token: Annotated[
+        bool,
+        typer.Option("--plain-token", help="Send the token without TLS too, for others to read."),
+    ] = False,
     use: Annotated[bool, typer.Option("--use", help="Make it the current profile.")] = False,
 ) -> None:
     """Add or replace a profile.
 
-    The first profile becomes the current one. Brokers identify clients by their certificates.
+    The first profile becomes the current one. Brokers identify clients by their certificates or
+    tokens.
     """
     parse_addresses(servers)
     parse_addresses(admin, ADMIN_PORT)
     if (cert is None) != (key is None):
         raise UsageError("--cert and --key must be given together")
-    files = {"ca": ca, "cert": cert, "key": key}
+    files = {"ca": ca, "cert": cert, "key": key, "token_file": token_file}
     profile = profiles.Profile(
         servers=servers,
         tls=tls,
         server_name=server_name,
         admin=admin,
+        plain_token=plain_token,
         **{option: str(path) for option, path in files.items() if path is not None},
     )
     if (given := profile.tls_files()) is not None:
         read_pem(given)
+    Bearer(profile.token(), is_encrypted=given is not None).open()
     known = profiles.load()
     current = name if use or not known.current else known.current
     by_name = {**known.by_name, profiles.check_name(name): profile}

@@ -12,12 +12,14 @@ only.
     cert = "/etc/liftbridge/me.pem"
     key = "/etc/liftbridge/me.key"
     server_name = ""
+    token_file = "/run/secrets/token"
     admin = "a:9294,b:9294"
 """
 
 import os
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,11 +29,12 @@ import tomli_w
 from liftbridge_client.cli import values
 from liftbridge_client.core.addresses import ADMIN_PORT, PORT_DEFAULT, parse_addresses
 from liftbridge_client.errors import UsageError
-from liftbridge_client.model import TlsFiles
+from liftbridge_client.model import TlsFiles, Token
 
 SERVERS_DEFAULT: Final = "localhost:9292"
 ADMIN_DEFAULT: Final = f"localhost:{ADMIN_PORT}"
 NAME_LENGTH_MAX: Final = 64
+_FLAGS: Final = ("tls", "plain_token")
 NO_HOME: Final = "this user has no home directory: set HOME to one"
 
 
@@ -46,6 +49,8 @@ class Profile(NamedTuple):
         key: Its private key, a PEM file.
         server_name: Name expected in the server's certificate instead of the host.
         admin: Addresses of the ports for operators, with commas.
+        token_file: File with the bearer token presented to brokers.
+        plain_token: Whether the token is sent without TLS too.
     """
 
     servers: str = SERVERS_DEFAULT
@@ -55,6 +60,8 @@ class Profile(NamedTuple):
     key: str = ""
     server_name: str = ""
     admin: str = ADMIN_DEFAULT
+    token_file: str = ""
+    plain_token: bool = False
 
     def tls_files(self) -> TlsFiles | None:
         """Return the TLS files of the connection, `None` for plaintext."""
@@ -66,6 +73,14 @@ class Profile(NamedTuple):
             key=Path(self.key) if self.key else None,
             server_name=self.server_name,
         )
+
+    def token(self, given: Token | None = None) -> Token | None:
+        """Return the token of the connection: one that is given, else that of the profile."""
+        if given is not None:
+            return replace(given, allows_plain=self.plain_token)
+        if not self.token_file:
+            return None
+        return Token(file=Path(self.token_file), allows_plain=self.plain_token)
 
 
 class Profiles(NamedTuple):
@@ -144,8 +159,9 @@ def _profile(path: Path, name: str, table: object) -> Profile:
         if key not in Profile._fields:
             known = ", ".join(Profile._fields)
             raise UsageError(f"{place}.{key}: unknown key: must be one of {known}")
-        if not isinstance(value, bool if key == "tls" else str):
-            rule = "must be true or false" if key == "tls" else "must be text in quotes"
+        is_flag = key in _FLAGS
+        if not isinstance(value, bool if is_flag else str):
+            rule = "must be true or false" if is_flag else "must be text in quotes"
             raise UsageError(f"{place}.{key} {values.shown(value)}: {rule}")
     profile = Profile(**table)
     for key, addresses, port in (

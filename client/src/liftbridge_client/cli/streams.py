@@ -80,7 +80,10 @@ class BrokerRow(NamedTuple):
 
 
 class CallerRow(NamedTuple):
-    """This client as the broker sees it; without a certificate `expires` is absent."""
+    """This client as the broker sees it.
+
+    `expires` and `proof_expires`, the ends of certificate and proof, may be absent.
+    """
 
     broker: str
     address: str
@@ -88,6 +91,10 @@ class CallerRow(NamedTuple):
     common_name: str
     alternative_names: Sequence[str]
     expires: datetime | None
+    principal: str
+    groups: Sequence[str]
+    proof: str
+    proof_expires: datetime | None
 
 
 class SettingsRow(NamedTuple):
@@ -477,11 +484,24 @@ async def metadata(run: Run[BrokerRow]) -> None:
 
 
 async def whoami(run: Run[CallerRow]) -> None:
-    """Show how a broker sees you: address, listener, certificate."""
+    """Show how a broker sees you: address, listener, certificate, identity."""
     async with run.asking() as lb:
         caller = await lb.who_am_i()
-    names = caller.certificate or ("", (), None)
-    run.emit(CallerRow(caller.broker, caller.address, caller.listener, *names))
+    certificate = caller.certificate
+    run.emit(
+        CallerRow(
+            broker=caller.broker,
+            address=caller.address,
+            listener=caller.listener,
+            common_name="" if certificate is None else certificate.common_name,
+            alternative_names=() if certificate is None else certificate.alternative_names,
+            expires=None if certificate is None else certificate.expires,
+            principal=caller.principal,
+            groups=caller.groups,
+            proof=caller.proof,
+            proof_expires=caller.expires,
+        )
+    )
 
 
 def stream_row(stream: StreamInfo) -> StreamRow:

@@ -6,7 +6,7 @@ from typing import Literal, overload
 
 from liftbridge_client.aio.client import Client, connect
 from liftbridge_client.aio.session import ClientStats
-from liftbridge_client.model import Ack, AckPolicy, TlsFiles
+from liftbridge_client.model import Ack, AckPolicy, TlsFiles, Token
 from liftbridge_client.sync.blocking import BlockingClient, blocking
 from liftbridge_client.sync.reading import SyncEvents
 from liftbridge_client.sync.stream import SyncStreams
@@ -19,9 +19,12 @@ def connect_sync(
     timeout: timedelta = timedelta(seconds=5),
     retry_time: timedelta = timedelta(seconds=10),
     zone: str = "",
+    token: Token | None = None,
 ) -> "SyncClient":
     """Create a blocking client, to enter with `with`; see `connect`."""
-    return SyncClient(connect(servers, tls=tls, timeout=timeout, retry_time=retry_time, zone=zone))
+    return SyncClient(
+        connect(servers, tls=tls, timeout=timeout, retry_time=retry_time, zone=zone, token=token)
+    )
 
 
 class SyncClient(BlockingClient[Client]):

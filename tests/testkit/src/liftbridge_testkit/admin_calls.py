@@ -5,18 +5,20 @@ answer is there.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
+from liftbridge_broker.adapters.identity.hashing import new_token
 from liftbridge_broker.api.admin_context import AdminContext, ProcessFacts
 from liftbridge_broker.api.grpc.call import Call, do_steps
 from liftbridge_broker.api.grpc.transport import GrpcServer
+from liftbridge_broker.controller.tokens import VERIFIER_PREFIX
 from liftbridge_broker.errors import GrpcStatus, LiftbridgeError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.ports.metadata import MetadataConsensus
-from liftbridge_broker.server.admin import ADMIN, register_admin
-from liftbridge_proto.ext.v1 import admin_pb2
+from liftbridge_broker.server.admin import ADMIN, TOKENS, register_admin, register_tokens
+from liftbridge_proto.ext.v1 import admin_pb2, tokens_pb2
 from liftbridge_testkit.cluster_world import ClusterWorld
 
 
@@ -77,6 +79,10 @@ class _Port:
         """Plaintext."""
 
 
+VERIFIER: Final = VERIFIER_PREFIX + "s" * 22 + "$" + "h" * 43
+"""Verifier of every token, of no secret: a hash takes a while."""
+
+
 class _Clock:
     """The clock of a world."""
 
@@ -112,12 +118,17 @@ class AdminCalls:
             running: Its node and group, once it has a cluster.
         """
         facts = ProcessFacts(
-            version="1.2.3", start_id=start_id, voters_max=5, configuration_hash="abc"
+            version="1.2.3",
+            start_id=start_id,
+            voters_max=5,
+            configuration_hash="abc",
+            make_token=lambda done: done(new_token(), VERIFIER),
         )
         self.context = AdminContext(me=me, clock=_Clock(now, wall_ns), facts=facts, running=running)
         self._settle = settle
         self._server = GrpcServer()
         register_admin(self._server, self.context)
+        register_tokens(self._server, self.context)
 
     def raw(self, method: str, request: bytes) -> bytes:
         """Call with bytes.
@@ -125,7 +136,7 @@ class AdminCalls:
         Raises:
             AdminRefusalError: The call was refused.
         """
-        handler = self._server.method(ADMIN + method)
+        handler = self._server.method(ADMIN + method) or self._server.method(TOKENS + method)
         assert handler is not None, method
         port = _Port()
         call = Call(port, 1, method=ADMIN + method, peer="", deadline=None)
@@ -150,8 +161,9 @@ class AdminCalls:
         Raises:
             AdminRefusalError: The call was refused.
         """
-        request = getattr(admin_pb2, f"{method}Request")(**fields)
-        response = getattr(admin_pb2, f"{method}Response")
+        messages = admin_pb2 if hasattr(admin_pb2, f"{method}Request") else tokens_pb2
+        request = getattr(messages, f"{method}Request")(**fields)
+        response = getattr(messages, f"{method}Response")
         return response.FromString(self.raw(method, request.SerializeToString()))
 
     def refusal(self, method: str, **fields: object) -> tuple[GrpcStatus, str]:

@@ -15,7 +15,7 @@ from liftbridge_broker.api.grpc.held import HeldBytes
 from liftbridge_broker.api.grpc.identities import CallerIdentity, WaitingCall
 from liftbridge_broker.api.grpc.owner import ConnectionOwner
 from liftbridge_broker.api.grpc.turns import SLICE_NS
-from liftbridge_broker.errors import GrpcStatus, LiftbridgeError, UnauthenticatedError
+from liftbridge_broker.errors import GrpcStatus, IdentityEndedError, LiftbridgeError
 from liftbridge_broker.http2.connection import Connection
 from liftbridge_broker.http2.events import (
     ConnectionEnded,
@@ -236,7 +236,7 @@ class Calls:
             if identity not in faults:
                 faults[identity] = self._caller.fault_of(identity)
             if fault := faults[identity]:
-                error = UnauthenticatedError(fault)
+                error = IdentityEndedError(fault)
                 self._end_call(stream_id, error.status, error.text, error.code)
 
     @property

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eliftbridge/ext/v1/tokens.proto\x12\x11liftbridge.ext.v1\"Q\n\x12\x43reateTokenRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\x12\x18\n\x10lifetime_seconds\x18\x03 \x01(\x04\"N\n\x13\x43reateTokenResponse\x12\x0e\n\x06secret\x18\x01 \x01(\t\x12\'\n\x05token\x18\x02 \x01(\x0b\x32\x18.liftbridge.ext.v1.Token\"|\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0e\n\x06groups\x18\x03 \x03(\t\x12\x17\n\x0f\x63reated_seconds\x18\x04 \x01(\x03\x12\x17\n\x0f\x65xpires_seconds\x18\x05 \x01(\x03\x12\x12\n\ncreated_by\x18\x06 \x01(\t\":\n\x11ListTokensRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"W\n\x12ListTokensResponse\x12(\n\x06tokens\x18\x01 \x03(\x0b\x32\x18.liftbridge.ext.v1.Token\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"7\n\x12RevokeTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x15\n\rafter_seconds\x18\x02 \x01(\x04\"\x15\n\x13RevokeTokenResponse2\xa5\x02\n\x06Tokens\x12^\n\x0b\x43reateToken\x12%.liftbridge.ext.v1.CreateTokenRequest\x1a&.liftbridge.ext.v1.CreateTokenResponse\"\x00\x12[\n\nListTokens\x12$.liftbridge.ext.v1.ListTokensRequest\x1a%.liftbridge.ext.v1.ListTokensResponse\"\x00\x12^\n\x0bRevokeToken\x12%.liftbridge.ext.v1.RevokeTokenRequest\x1a&.liftbridge.ext.v1.RevokeTokenResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eliftbridge/ext/v1/tokens.proto\x12\x11liftbridge.ext.v1\"]\n\x12\x43reateTokenRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\x12\x18\n\x10lifetime_seconds\x18\x03 \x01(\x04\x12\n\n\x02id\x18\x04 \x01(\t\"N\n\x13\x43reateTokenResponse\x12\x0e\n\x06secret\x18\x01 \x01(\t\x12\'\n\x05token\x18\x02 \x01(\x0b\x32\x18.liftbridge.ext.v1.Token\"|\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0e\n\x06groups\x18\x03 \x03(\t\x12\x17\n\x0f\x63reated_seconds\x18\x04 \x01(\x03\x12\x17\n\x0f\x65xpires_seconds\x18\x05 \x01(\x03\x12\x12\n\ncreated_by\x18\x06 \x01(\t\":\n\x11ListTokensRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"W\n\x12ListTokensResponse\x12(\n\x06tokens\x18\x01 \x03(\x0b\x32\x18.liftbridge.ext.v1.Token\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"7\n\x12RevokeTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x15\n\rafter_seconds\x18\x02 \x01(\x04\"\x15\n\x13RevokeTokenResponse2\xa5\x02\n\x06Tokens\x12^\n\x0b\x43reateToken\x12%.liftbridge.ext.v1.CreateTokenRequest\x1a&.liftbridge.ext.v1.CreateTokenResponse\"\x00\x12[\n\nListTokens\x12$.liftbridge.ext.v1.ListTokensRequest\x1a%.liftbridge.ext.v1.ListTokensResponse\"\x00\x12^\n\x0bRevokeToken\x12%.liftbridge.ext.v1.RevokeTokenRequest\x1a&.liftbridge.ext.v1.RevokeTokenResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,19 +33,19 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'liftbridge.ext.v1.tokens_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CREATETOKENREQUEST']._serialized_start=53
-  _globals['_CREATETOKENREQUEST']._serialized_end=134
-  _globals['_CREATETOKENRESPONSE']._serialized_start=136
-  _globals['_CREATETOKENRESPONSE']._serialized_end=214
-  _globals['_TOKEN']._serialized_start=216
-  _globals['_TOKEN']._serialized_end=340
-  _globals['_LISTTOKENSREQUEST']._serialized_start=342
-  _globals['_LISTTOKENSREQUEST']._serialized_end=400
-  _globals['_LISTTOKENSRESPONSE']._serialized_start=402
-  _globals['_LISTTOKENSRESPONSE']._serialized_end=489
-  _globals['_REVOKETOKENREQUEST']._serialized_start=491
-  _globals['_REVOKETOKENREQUEST']._serialized_end=546
-  _globals['_REVOKETOKENRESPONSE']._serialized_start=548
-  _globals['_REVOKETOKENRESPONSE']._serialized_end=569
-  _globals['_TOKENS']._serialized_start=572
-  _globals['_TOKENS']._serialized_end=865
+  _globals['_CREATETOKENREQUEST']._serialized_end=146
+  _globals['_CREATETOKENRESPONSE']._serialized_start=148
+  _globals['_CREATETOKENRESPONSE']._serialized_end=226
+  _globals['_TOKEN']._serialized_start=228
+  _globals['_TOKEN']._serialized_end=352
+  _globals['_LISTTOKENSREQUEST']._serialized_start=354
+  _globals['_LISTTOKENSREQUEST']._serialized_end=412
+  _globals['_LISTTOKENSRESPONSE']._serialized_start=414
+  _globals['_LISTTOKENSRESPONSE']._serialized_end=501
+  _globals['_REVOKETOKENREQUEST']._serialized_start=503
+  _globals['_REVOKETOKENREQUEST']._serialized_end=558
+  _globals['_REVOKETOKENRESPONSE']._serialized_start=560
+  _globals['_REVOKETOKENRESPONSE']._serialized_end=581
+  _globals['_TOKENS']._serialized_start=584
+  _globals['_TOKENS']._serialized_end=877
 # @@protoc_insertion_point(module_scope)

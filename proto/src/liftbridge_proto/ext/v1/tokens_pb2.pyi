@@ -8,14 +8,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CreateTokenRequest(_message.Message):
-    __slots__ = ("principal", "groups", "lifetime_seconds")
+    __slots__ = ("principal", "groups", "lifetime_seconds", "id")
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     LIFETIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
     principal: str
     groups: _containers.RepeatedScalarFieldContainer[str]
     lifetime_seconds: int
-    def __init__(self, principal: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., lifetime_seconds: _Optional[int] = ...) -> None: ...
+    id: str
+    def __init__(self, principal: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., lifetime_seconds: _Optional[int] = ..., id: _Optional[str] = ...) -> None: ...
 
 class CreateTokenResponse(_message.Message):
     __slots__ = ("secret", "token")
