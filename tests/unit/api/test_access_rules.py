@@ -81,7 +81,15 @@ async def test_every_rule_is_the_same_after_the_wire() -> None:
     for kind, operations in OPERATIONS.items():
         for match in NameMatch:
             for operation in (*operations, Operation.ALL, sum(operations)):
-                rule = AccessRule("p", True, kind, match, "n", True, int(operation))  # noqa: FBT003
+                rule = AccessRule(
+                    principal="p",
+                    is_group=True,
+                    kind=kind,
+                    match=match,
+                    name="n",
+                    is_denied=True,
+                    operations=int(operation),
+                )
                 wire = pb.AccessRule()
                 fill_rule(wire, rule)
                 assert rule_of(wire) == rule

@@ -1,0 +1,1 @@
+"""`liftbridge access`: the access rules of a cluster."""
