@@ -19,7 +19,7 @@ GUARDS = read_guards()
 RULES = """
     C1 C2 C3 C4.isr C4.can_lead C4.keep C4.elr C4.3a C4.epoch E.full E.isr E.unclean
     C5.1 C5.2 C5.3 C5.4 C5.5 C5.6 C5.7 C5.8 C5.9 C5.10
-    C6 C7 C8 C9 C10 C11 C12 C13 C14 C15 C16 C17 C18 C19 C20 C21
+    C6 C7 C8 C9 C10 C11 C12 C13 C14 C15 C16 C17 C18 C19 C20 C21 C30 C31
     L1 L2 L3.a L3.b L3.c L3.d L3.e L3.f L3.assign L4 L5 L6 L7 L8
     F1 F2 F3.partition F3.epoch F3.offset F3.correlates F3.min F3.floor F3.records F4 F5 R
 """

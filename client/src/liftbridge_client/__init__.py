@@ -14,6 +14,7 @@ modules are internal.
 from liftbridge_client import access_model, admin_model, events
 from liftbridge_client.admin_model import Member, PartitionName
 from liftbridge_client.aio import Client, Publisher, Stream, Streams, Subscription, connect
+from liftbridge_client.aio.access import AccessControl
 from liftbridge_client.aio.admin import AdminClient, connect_admin
 from liftbridge_client.aio.listening import Events
 from liftbridge_client.aio.publisher import Outgoing
@@ -76,9 +77,14 @@ from liftbridge_client.sync import (
     SyncSubscription,
     connect_sync,
 )
-from liftbridge_client.sync.admin import SyncAdminClient, connect_admin_sync
+from liftbridge_client.sync.admin import (
+    SyncAccessControl,
+    SyncAdminClient,
+    connect_admin_sync,
+)
 
 __all__ = [
+    "AccessControl",
     "Ack",
     "AckTimeoutError",
     "AdminClient",
@@ -130,6 +136,7 @@ __all__ = [
     "StreamSettings",
     "Streams",
     "Subscription",
+    "SyncAccessControl",
     "SyncAdminClient",
     "SyncClient",
     "SyncEvents",

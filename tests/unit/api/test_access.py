@@ -351,7 +351,7 @@ async def test_a_revocation_refuses_further_messages_of_a_running_call(guarded: 
 async def test_a_partition_stays_paused_for_a_subscriber_that_may_not_read(
     guarded: Guarded,
 ) -> None:
-    """The original resumes it first (defect D9)."""
+    """The original resumes it first."""
     path = API + "PauseStream"
     pause = api_pb2.PauseStreamRequest(name=STREAM).SerializeToString()
     assert guarded.served.call(path, [pause], principal=ROOT).end == (0, "")
@@ -508,6 +508,15 @@ def test_why_it_is_not_on_is_reported_once() -> None:
     assert world[1].told_count("access_control_not_on") == 2
     assert _may(old.clients, Principal(ROOT))
     assert not world[1].node.state.access.is_on
+
+
+def test_super_users_of_the_settings_can_always_mend_the_rules() -> None:
+    world = at_level(ClusterWorld(1))
+    world.propose(SetAccess(is_on=True, super_users=("other",)))
+    found = _enforcement(world[1], world, is_enabled=True, super_users=(ROOT,))
+    assert _may(found.operators, Principal(ROOT))
+    assert not _may(found.clients, Principal(ROOT))
+    assert _may(found.operators, Principal("other"))
 
 
 def test_a_plain_operator_port_trusts_whoever_reaches_it() -> None:

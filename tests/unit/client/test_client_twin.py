@@ -6,8 +6,6 @@ from typing import get_overloads
 import pytest
 
 import liftbridge_client as lb
-from liftbridge_client.aio.access import AccessControl
-from liftbridge_client.sync.admin import SyncAccessControl
 
 TWINS = [
     (lb.Client, lb.SyncClient),
@@ -17,7 +15,7 @@ TWINS = [
     (lb.Subscription, lb.SyncSubscription),
     (lb.Events, lb.SyncEvents),
     (lb.AdminClient, lb.SyncAdminClient),
-    (AccessControl, SyncAccessControl),
+    (lb.AccessControl, lb.SyncAccessControl),
 ]
 RENAMED = {
     "aclose": "close",

@@ -400,8 +400,9 @@ TLS: Final = (
         "access.super.users",
         Kind.LIST,
         "",
-        "Principals, such as the common name of a certificate, that get every right when access "
-        "control is turned on and the cluster has no access rules yet; later ignored.",
+        "Principals, such as the common name of a certificate, that have every right on the port "
+        "for operators, and everywhere if there are no access rules yet when access control is "
+        "turned on.",
         is_original=False,
     ),
 )

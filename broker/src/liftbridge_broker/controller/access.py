@@ -1,4 +1,4 @@
-"""Decisions about access control: whether it is on, and its rules (A1 to A4)."""
+"""Decisions about access control: whether it is on, and its rules (C30, C31)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -27,15 +27,15 @@ _NO_GRANTER: Final = (
 
 
 def set_access(state: ClusterState, command: SetAccess) -> Decision:
-    """A2: turn access control on or off; the first time, with rules for the super-users."""
+    """C30: turn access control on or off; the first time, with rules for the super-users."""
     check_level(state)
     _check_super_users(command.super_users)
     access = state.access
     seeds: tuple[AccessRule, ...] = ()
-    if command.is_on and not access.rules:  # guard A2.first
+    if command.is_on and not access.rules:  # guard C30.first
         names = dict.fromkeys(command.super_users)
         seeds = tuple(rule for name in names for rule in super_rules(name))
-    if command.is_on and not (seeds or access.rules.has_granter):
+    if command.is_on and not (seeds or access.rules.has_granter):  # guard C30.granter
         raise FailedPreconditionError(_NO_GRANTER)
     if command.is_on == access.is_on:
         return Decision((), Done())
@@ -44,7 +44,7 @@ def set_access(state: ClusterState, command: SetAccess) -> Decision:
 
 
 def change_rules(state: ClusterState, command: ChangeRules) -> Decision:
-    """A3: change rules, all or nothing; the answer has the changed rules as they are then."""
+    """C31: change rules, all or nothing; the answer has the changed rules as they are then."""
     check_level(state)
     count = len(command.granted) + len(command.revoked)
     if count > CHANGES_MAX:
@@ -62,7 +62,7 @@ def check_level(state: ClusterState) -> None:
 
     Such a broker would let everybody do everything, and stop at the command.
     """
-    if state.feature_level < ACCESS_LEVEL:  # guard A1.level
+    if state.feature_level < ACCESS_LEVEL:  # guard C30.level
         raise FailedPreconditionError(
             f"access rules need feature level {ACCESS_LEVEL}, and {state.feature_level} is in "
             f"force: upgrade all brokers, then run "
@@ -80,7 +80,7 @@ def _check_super_users(names: tuple[str, ...]) -> None:
 
 
 def _check_after(rules: RuleSet, changed: Sequence[AccessRule], *, is_on: bool) -> None:
-    """Refuse a change after which there are too many rules, or nobody may change them (A4)."""
+    """Refuse a change after which there are too many rules, or nobody may change them."""
     count, pattern_count = rules.counts_after(changed)
     if count > RULES_MAX:
         raise LimitError(
@@ -95,5 +95,5 @@ def _check_after(rules: RuleSet, changed: Sequence[AccessRule], *, is_on: bool) 
     after = RuleSet(rule for rule in rules if rule.kind is ResourceKind.CLUSTER)
     for rule in changed:
         after.put(rule)
-    if not after.has_granter:  # guard A4.granter
+    if not after.has_granter:  # guard C31.granter
         raise FailedPreconditionError(_NO_GRANTER)

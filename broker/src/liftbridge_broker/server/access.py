@@ -36,8 +36,9 @@ class Enforcement:
 
     Attributes:
         clients: Access control of the ports for clients.
-        operators: That of the port for operators; a policy file does not apply there, as the
-            original has no such port.
+        operators: That of the port for operators. There the super-users of the settings have every
+            right, so that they can mend rules; a policy file does not apply, as the original has no
+            such port.
 
     Raises:
         ConfigError: A policy file cannot be read, or uses what is not known.
@@ -71,7 +72,8 @@ class Enforcement:
         cluster = self._cluster_rules()
         files = [] if self._file_rules is None else [self._file_rules]
         self.clients.gate.enforce([*cluster, *files])
-        self.operators.gate.enforce(cluster if self._has_operators else [])
+        operators = [RuleSet((*rules, *self._seeds)) for rules in cluster]
+        self.operators.gate.enforce(operators if self._has_operators else [])
         self.clients.on_change()
         shown = (
             self._is_on,

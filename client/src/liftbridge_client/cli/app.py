@@ -9,7 +9,6 @@ from typing import Annotated, NoReturn
 import typer
 
 from liftbridge_client.cli import (
-    access,
     bench,
     cluster,
     cursors,
@@ -21,6 +20,7 @@ from liftbridge_client.cli import (
     streams,
     subscribe,
 )
+from liftbridge_client.cli.access import commands as access
 from liftbridge_client.cli.access import tokens
 from liftbridge_client.cli.command import CommandGroup
 from liftbridge_client.cli.local import demo, dev

@@ -1,1 +1,1 @@
-"""Commands about who may use a cluster."""
+"""Commands about who may use a cluster, for what, and how much."""

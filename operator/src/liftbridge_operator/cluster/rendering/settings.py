@@ -26,6 +26,9 @@ VOTERS: Final = 3
 fifth, from five brokers on, so that four brokers have three voters and nothing here depends on the
 number of brokers."""
 
+_ACCESS: Final = "access.enabled"
+_SUPER_USERS: Final = "access.super.users"
+
 STOP_SECONDS: Final = 7
 """Time that a stop takes besides hand-over and draining: the preStop delay, and closing."""
 
@@ -36,6 +39,10 @@ DRAIN_SECONDS: Final = 10
 def config_text(cluster: Cluster, inputs: Inputs) -> str:
     """Render the configuration file: flat, sorted, each value as JSON, which is valid YAML."""
     settings = {**broker_settings(cluster.spec.config), **_owned(cluster, inputs)}
+    if _ACCESS in settings:
+        # Brokers check the calls of the operator, too.
+        own, given = names.operator_leaf(cluster.name), settings.get(_SUPER_USERS, "")
+        settings[_SUPER_USERS] = f"{own},{given}" if given else own
     return "".join(f"{key}: {json.dumps(settings[key])}\n" for key in sorted(settings))
 
 

@@ -27,7 +27,8 @@ if _version_not_supported:
 
 
 class AccessStub:
-    """Missing associated documentation comment in .proto file."""
+    """Served next to Admin.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -68,7 +69,8 @@ class AccessStub:
 
 
 class AccessServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Served next to Admin.
+    """
 
     def ListRules(self, request, context):
         """Rules in the order in which they were first granted, a page at a time.
@@ -154,7 +156,8 @@ def add_AccessServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Access:
-    """Missing associated documentation comment in .proto file."""
+    """Served next to Admin.
+    """
 
     @staticmethod
     def ListRules(request,
