@@ -35,6 +35,7 @@ from liftbridge_broker.errors import (
     FailedPreconditionError,
     LimitError,
     NotFoundError,
+    StaleGroupEpochError,
     UnknownMemberError,
 )
 from liftbridge_broker.model.groups import (
@@ -237,19 +238,23 @@ def change_coordinator(
     return Decision((GroupChanged(changed, GroupCause.COORDINATOR, ""),), Done())
 
 
-def release_partitions(
-    state: ClusterState, index: MetadataIndex, command: ReleasePartitions
-) -> Decision:
+def release_partitions(state: ClusterState, command: ReleasePartitions) -> Decision:
     """Take partitions from a member that has let go of them, for those that wait for them."""
     group = _group(state, command.group_id)
     member = _member(group, command.member_id, command.member_epoch)  # guard Group.release
-    # What it is to read stays: the request may be older than the assignment.
+    if command.group_epoch != group.group_epoch:  # guard Group.release_epoch
+        # The partition may have been the member's again since, so that it reads it now.
+        raise StaleGroupEpochError(
+            f"consumer group {group.group_id} is at group epoch {group.group_epoch}, not "
+            f"{command.group_epoch}"
+        )
     released = set(command.partition_ids) - set(member.target)
     held = tuple(partition for partition in member.held if partition not in released)
     if held == member.held:
         return Decision((), _answer(group, command.member_id))
     members = [replace(one, held=held) if one is member else one for one in group.members]
-    changed = replace(group, group_epoch=index, members=_granted(members))
+    # The targets stay, and with them the group epoch, by which others release at the same time.
+    changed = replace(group, members=_granted(members))
     record = GroupChanged(changed, GroupCause.RELEASED, command.member_id)
     return Decision((record,), _answer(changed, command.member_id))
 
