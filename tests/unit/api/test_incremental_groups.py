@@ -276,7 +276,7 @@ def test_who_leaves_lets_go_at_once(clients: Clients) -> None:
         ({"group_id": ""}, "No groupId provided"),
         ({"member_id": ""}, "No memberId provided"),
         ({"streams": []}, "No streams provided"),
-        ({"streams": ["a.*.>", "b.*", "c.*", "d.*", "e.*"]}, "5 patterns of streams, limit 4"),
+        ({"streams": ["a.*.>", "b.*", "c.*", "d.*", "e.*"]}, "5 different patterns, limit 4"),
         ({"streams": ["a b"]}, "Invalid stream a b"),
         ({"streams": ["s"] * 10_001}, "streams: 10001 listed, at most 10000"),
     ],

@@ -172,7 +172,7 @@ def test_bounds_of_a_group_are_reached(world: Groups) -> None:
     join = JoinGroup(group_id="g", member_id="m", streams=("orders",))
     patterns = tuple(f"{number}.*" for number in range(PATTERNS_MAX + 1))
     many = replace(join, streams=patterns, is_incremental=True)
-    assert f"limit {PATTERNS_MAX}" in world.text(many)
+    assert f"{PATTERNS_MAX + 1} different patterns, limit {PATTERNS_MAX}" in world.text(many)
     world.create(1, name="wide", partitions=GROUP_PARTITIONS_MAX)
     assert "would read 10004 partitions" in world.text(replace(join, streams=("orders", "wide")))
     names = tuple(f"s{number}" for number in range(SUBSCRIPTIONS_MAX + 1))

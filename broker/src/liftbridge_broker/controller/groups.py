@@ -40,16 +40,19 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.groups import (
     ALL_MEMBERS_MAX,
+    ALL_SUBSCRIPTIONS_MAX,
     ASSIGNED_MAX,
     GROUP_PARTITIONS_MAX,
     GROUPS_MAX,
     MEMBERS_MAX,
+    PATTERNS_MAX,
     SUBSCRIPTIONS_MAX,
     Group,
     Member,
     check_id,
     check_streams,
-    covers,
+    matching,
+    patterns_of,
 )
 from liftbridge_broker.model.ids import (
     BrokerId,
@@ -62,7 +65,6 @@ from liftbridge_broker.model.ids import (
     stream_of,
 )
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.model.subjects import has_wildcard
 
 NO_GROUP: Final = "consumer group does not exist"
 NO_MEMBER: Final = "consumer is not a member of the consumer group"
@@ -165,6 +167,12 @@ def _check_size(state: ClusterState, group: Group) -> None:
             f"members of consumer group {group.group_id} would name {subscriptions} streams, "
             f"limit {SUBSCRIPTIONS_MAX}"
         )
+    patterns = len(patterns_of(group.names))
+    if patterns > PATTERNS_MAX:
+        raise LimitError(
+            f"members of consumer group {group.group_id} would name {patterns} different patterns, "
+            f"limit {PATTERNS_MAX}"
+        )
     count = _partition_count(group)
     if count > GROUP_PARTITIONS_MAX:
         raise LimitError(
@@ -176,6 +184,14 @@ def _check_size(state: ClusterState, group: Group) -> None:
     if everyone > ALL_MEMBERS_MAX:
         raise LimitError(
             f"all consumer groups together have {everyone - 1} members, limit {ALL_MEMBERS_MAX}"
+        )
+    everything = subscriptions + sum(
+        len(member.streams) for other in others for member in other.members
+    )
+    if everything > ALL_SUBSCRIPTIONS_MAX:
+        raise LimitError(
+            f"members of all consumer groups would name {everything} streams, "
+            f"limit {ALL_SUBSCRIPTIONS_MAX}"
         )
     total = count + sum(_partition_count(other) for other in others)
     if total > ASSIGNED_MAX:
@@ -442,18 +458,14 @@ def _streams_of(
     state: ClusterState, members: Sequence[Member], changed: Streams
 ) -> dict[str, list[Place]]:
     """Return the partitions of the existing streams that members name or match."""
-    wanted = {one for member in members for one in member.streams}
-    patterns = [one for one in wanted if has_wildcard(one)]
-    candidates: Iterable[StreamName]
-    if patterns:
-        candidates = dict.fromkeys((*state.stream_ids, *changed))
-    else:
-        candidates = [StreamName(one) for one in sorted(wanted)]
+    named = {one for member in members for one in member.streams}
+    matched = matching(patterns_of(named), (*state.stream_ids, *changed))
     streams: dict[str, list[Place]] = {}
-    for name in candidates:
+    for name in sorted({*named, *matched}):
         stream = state.stream(name)
-        partitions = changed.get(name, () if stream is None else stream.partitions)
-        if partitions and (name in wanted or any(covers(one, name) for one in patterns)):
+        present = () if stream is None else stream.partitions
+        partitions = changed.get(StreamName(name), present)
+        if partitions:
             streams[name] = [_place(state, partition) for partition in partitions]
     return streams
 
@@ -467,10 +479,8 @@ def _resolved(
     members: Sequence[Member], streams: Mapping[str, Sequence[Place]]
 ) -> list[frozenset[str]]:
     """Return the existing streams that each member subscribes to."""
-    matched: dict[str, list[str]] = {}
-    for pattern in sorted({one for member in members for one in member.streams}):
-        if has_wildcard(pattern):
-            matched[pattern] = [name for name in streams if covers(pattern, name)]
+    patterns = patterns_of({one for member in members for one in member.streams})
+    matched = {pattern: matching((pattern,), streams) for pattern in patterns}
     return [
         frozenset(name for one in member.streams for name in matched.get(one, (one,)))
         for member in members
