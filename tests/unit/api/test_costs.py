@@ -33,6 +33,8 @@ from liftbridge_broker.api.grpc.reflection import REFLECTION_SERVICES
 from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.config.options import BrokerOptions, GrpcOptions
 from liftbridge_broker.controller.access import CHANGES_MAX
+from liftbridge_broker.controller.commands import FEATURE_LEVEL, JoinGroup, SetFeatureLevel
+from liftbridge_broker.controller.records import MemberAnswer
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.http2.limits import Limits
@@ -51,7 +53,14 @@ from liftbridge_broker.server.admin import ACCESS, register_admin, register_quot
 from liftbridge_broker.server.services import make_api
 from liftbridge_broker.wire.fields import bytes_field, varint_field
 from liftbridge_proto import api_pb2
-from liftbridge_proto.ext.v1 import access_pb2, admin_pb2, data_pb2, quotas_pb2, tokens_pb2
+from liftbridge_proto.ext.v1 import (
+    access_pb2,
+    admin_pb2,
+    data_pb2,
+    groups_pb2,
+    quotas_pb2,
+    tokens_pb2,
+)
 from liftbridge_testkit.admin_calls import admin_of
 from liftbridge_testkit.client_calls import WorldClock
 from liftbridge_testkit.cluster_world import ClusterWorld
@@ -91,6 +100,25 @@ def _elsewhere(index: int) -> StreamState:
     )
 
 
+GROUPED: Final = tuple(f"wide{number}" for number in range(WIDE_COUNT))
+GROUPS: Final = "/liftbridge.ext.v1.Groups"
+
+
+def _add_groups(world: ClusterWorld) -> None:
+    """Add a group of each kind, whose members read all partitions."""
+    world.propose(SetFeatureLevel(feature_level=FEATURE_LEVEL))
+    for name in ("classic", "incremental"):
+        for number in range(20):
+            join = JoinGroup(
+                group_id=name,
+                member_id=f"m{number}",
+                streams=GROUPED,
+                is_incremental=name == "incremental",
+            )
+            outcome = world.propose(join)
+            assert isinstance(outcome, MemberAnswer)
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Served:
     world = ClusterWorld(1)
@@ -99,6 +127,7 @@ def cluster() -> Served:
     world.create("s", factor=1)
     world.until(lambda: len(world[1].node.partitions) == WIDE_COUNT * WIDE + 1)
     state = world[1].node.state
+    _add_groups(world)
     for index in range(1 << 30, (1 << 30) + STREAMS):
         state.add_stream(_elsewhere(index))
     options = BrokerOptions(grpc=GrpcOptions(has_reflection=True))
@@ -232,11 +261,45 @@ REQUESTS: Final[Mapping[str, Requests]] = {
             ],
         ),
     ),
-    # Not built.
-    "/proto.API/JoinConsumerGroup": (api_pb2.JoinConsumerGroupRequest(),),
-    "/proto.API/LeaveConsumerGroup": (api_pb2.LeaveConsumerGroupRequest(),),
-    "/proto.API/FetchConsumerGroupAssignments": (api_pb2.FetchConsumerGroupAssignmentsRequest(),),
-    "/proto.API/ReportConsumerGroupCoordinator": (api_pb2.ReportConsumerGroupCoordinatorRequest(),),
+    # One change of a group that reads the most partitions, or what is told of it: some in a step.
+    "/proto.API/JoinConsumerGroup": (
+        api_pb2.JoinConsumerGroupRequest(groupId="classic", consumerId="new", streams=GROUPED),
+    ),
+    "/proto.API/LeaveConsumerGroup": (
+        api_pb2.LeaveConsumerGroupRequest(groupId="classic", consumerId="new"),
+    ),
+    "/proto.API/FetchConsumerGroupAssignments": (
+        api_pb2.FetchConsumerGroupAssignmentsRequest(groupId="classic", consumerId="m0"),
+    ),
+    "/proto.API/ReportConsumerGroupCoordinator": (
+        api_pb2.ReportConsumerGroupCoordinatorRequest(
+            groupId="classic", consumerId="m0", coordinator="b1"
+        ),
+    ),
+    f"{GROUPS}/Heartbeat": (
+        groups_pb2.HeartbeatRequest(
+            group_id="incremental",
+            member_id="new",
+            streams=(*GROUPED, "n1.>", "*.n2", "n3.*.>", "*.*.*"),
+        ),
+    ),
+    f"{GROUPS}/Leave": (groups_pb2.LeaveRequest(group_id="incremental", member_id="new"),),
+    f"{GROUPS}/CommitPositions": (
+        groups_pb2.CommitPositionsRequest(
+            group_id="incremental",
+            member_id="m0",
+            positions=[
+                groups_pb2.CommitPositionsRequest.Position(stream="wide0", partition=number)
+                for number in range(1_000)
+            ],
+        ),
+    ),
+    f"{GROUPS}/ListGroups": (groups_pb2.ListGroupsRequest(),),
+    f"{GROUPS}/DescribeGroup": (groups_pb2.DescribeGroupRequest(group_id="incremental"),),
+    f"{GROUPS}/EvictMember": (
+        groups_pb2.EvictMemberRequest(group_id="incremental", member_id="m0"),
+    ),
+    f"{GROUPS}/DeleteGroup": (groups_pb2.DeleteGroupRequest(group_id="incremental"),),
     # Constant, or by the number of brokers, settings or members.
     "Identity": (admin_pb2.IdentityRequest(),),
     "Bootstrap": (admin_pb2.BootstrapRequest(cluster_id="c", members=[MEMBER]),),
@@ -322,7 +385,7 @@ MORE: Final[Sequence[tuple[str, Requests]]] = (
 
 METHODS: Final[Sequence[MethodDescriptor]] = [
     method
-    for file in (api_pb2, data_pb2, admin_pb2, access_pb2, tokens_pb2, quotas_pb2)
+    for file in (api_pb2, data_pb2, groups_pb2, admin_pb2, access_pb2, tokens_pb2, quotas_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
@@ -345,7 +408,7 @@ def test_every_method_has_a_request_that_asks_for_the_most(cluster: Served) -> N
 
 CALLS = [*REQUESTS.items(), *MORE]
 ORDER = sorted(CALLS, key=lambda one: "Delete" in one[0])
-"""What deletes a stream that others ask for comes last."""
+"""What deletes a stream or a group that others ask for comes last."""
 
 
 @pytest.mark.parametrize(("name", "requests"), ORDER, ids=[name for name, _ in ORDER])

@@ -20,7 +20,7 @@ from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.subjects import CURSORS_STREAM, internal_subject
 from liftbridge_broker.server.services import make_api
 from liftbridge_proto import api_pb2
-from liftbridge_proto.ext.v1 import data_pb2
+from liftbridge_proto.ext.v1 import data_pb2, groups_pb2
 from liftbridge_testkit.client_calls import WorldClock
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.served_calls import Served
@@ -39,6 +39,7 @@ READS: Final = {
     "LeaveConsumerGroup",
     "FetchConsumerGroupAssignments",
     "ReportConsumerGroupCoordinator",
+    *(method.name for method in groups_pb2.DESCRIPTOR.services_by_name["Groups"].methods),
     "SetCursor",  # tells how far somebody reads a stream, and leaves the stream alone
 }
 METHODS: Final = [
@@ -46,6 +47,7 @@ METHODS: Final = [
     for service in (
         api_pb2.DESCRIPTOR.services_by_name["API"],
         data_pb2.DESCRIPTOR.services_by_name["Data"],
+        groups_pb2.DESCRIPTOR.services_by_name["Groups"],
     )
     for method in service.methods
 ]

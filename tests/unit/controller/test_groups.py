@@ -66,6 +66,7 @@ class Groups(ControllerWorld):
             member_id=member_id,
             member_epoch=member.member_epoch,
             partition_ids=tuple(one for one in member.held if one not in member.target),
+            group_epoch=self.group().group_epoch,
         )
 
     def expiry(self, member_id: str) -> LeaveGroup:
@@ -171,7 +172,7 @@ def test_bounds_of_a_group_are_reached(world: Groups) -> None:
     join = JoinGroup(group_id="g", member_id="m", streams=("orders",))
     patterns = tuple(f"{number}.*" for number in range(PATTERNS_MAX + 1))
     many = replace(join, streams=patterns, is_incremental=True)
-    assert f"limit {PATTERNS_MAX}" in world.text(many)
+    assert f"{PATTERNS_MAX + 1} different patterns, limit {PATTERNS_MAX}" in world.text(many)
     world.create(1, name="wide", partitions=GROUP_PARTITIONS_MAX)
     assert "would read 10004 partitions" in world.text(replace(join, streams=("orders", "wide")))
     names = tuple(f"s{number}" for number in range(SUBSCRIPTIONS_MAX + 1))
@@ -318,12 +319,24 @@ def test_a_late_release_takes_nothing_that_was_assigned_again(world: Groups) -> 
     world.joined("m2")
     late = world.release("m1")
     world.ok(LeaveGroup(group_id="g", member_id="m2"))
-    world.ok(late)
+    assert world.text(late).startswith("consumer group g is at group epoch")
     assert len(world.member("m1").assigned) == 4
     world.joined("m2")
     late = world.release("m1")
     world.joined("m1")  # a new membership
+    late = replace(late, group_epoch=world.group().group_epoch)
     assert world.text(late) == "consumer is not a member of the consumer group"
+
+
+def test_a_release_that_is_older_than_the_assignment_is_refused(world: Groups) -> None:
+    world.joined("m1")
+    world.joined("m2")
+    late = world.release("m1")
+    world.ok(LeaveGroup(group_id="g", member_id="m2"))
+    world.joined("m2")  # m1 may read again since, what it had let go of
+    assert world.text(late).startswith("consumer group g is at group epoch")
+    assert len(world.member("m1").held) == 4
+    world.ok(world.release("m1"))
 
 
 def test_what_an_expired_member_held_is_granted_at_once(world: Groups) -> None:

@@ -334,8 +334,9 @@ GOLDEN: list[tuple[Command, str]] = [
             member_id="m",
             member_epoch=7,
             partition_ids=(PartitionId(1 << 24), PartitionId(1 << 24 | 1)),
+            group_epoch=9,
         ),
-        "f201120a016712016d180722088080800881808008",
+        "f201140a016712016d1807220880808008818080082809",
     ),
     (DeleteGroup(group_id="g"), "fa01030a0167"),
     (

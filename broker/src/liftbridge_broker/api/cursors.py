@@ -9,7 +9,12 @@ from google.protobuf.message import Message
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.streams import decode
-from liftbridge_broker.errors import InternalError, LiftbridgeError, NotLeaderError
+from liftbridge_broker.errors import (
+    FailedPreconditionError,
+    InternalError,
+    LiftbridgeError,
+    NotLeaderError,
+)
 from liftbridge_broker.groups.cursors import (
     Cursor,
     CursorPosition,
@@ -18,6 +23,7 @@ from liftbridge_broker.groups.cursors import (
     cursors_partition,
     stamp,
 )
+from liftbridge_broker.model.groups import CURSOR_PREFIX
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import POLICY_ALL, PendingAck, PublishRun, Stored
@@ -31,7 +37,7 @@ ANSWER_SECONDS: Final = 5.0
 """Seconds that a call without a deadline waits for disk and other replicas."""
 
 
-class _Answer:
+class Answer:
     """Ends a call once: with a response, with a refusal, or after a timeout."""
 
     __slots__ = ("_call", "_timer")
@@ -99,10 +105,11 @@ class CursorService:
         self, call: Call, request: api_pb2.SetCursorRequest, stream_id: int, read_in: int | None
     ) -> None:
         check_cursor(request.stream, request.cursorId)
+        self._check_group(request.cursorId)
         meant = Cursor(
             request.stream, request.partition, request.cursorId, request.offset, stream_id
         )
-        partition = self._partition_of(meant.key)
+        partition = self.partition_of(meant.key)
         named = self._context.node.state.stream(request.stream)
         place = None if named is None else named.partition(request.partition)
         cursor = stamp(
@@ -115,12 +122,22 @@ class CursorService:
             [encode_cursor(cursor)],
             partition.subject,
             "grpc",
-            (PendingAck(POLICY_ALL, _Answer(self._context, call, self._answer_seconds)),),
+            (PendingAck(POLICY_ALL, Answer(self._context, call, self._answer_seconds)),),
             [cursor.key],
             policy=POLICY_ALL,
         )
         clock = self._context.clock
         self._context.node.publish(partition, run, clock.now(), clock.wall_ns())
+
+    def _check_group(self, cursor_id: str) -> None:
+        """Refuse an unfenced position of an incremental group."""
+        group_id = cursor_id.removeprefix(CURSOR_PREFIX)
+        group = self._context.node.state.groups.get(group_id)
+        if group is not None and group.is_incremental and group_id != cursor_id:
+            raise FailedPreconditionError(
+                f"cursor {cursor_id} belongs to an incremental consumer group: its members call "
+                "CommitPositions of liftbridge.ext.v1.Groups"
+            )
 
     def fetch(self, call: Call, raw: bytes) -> None:
         """Serve `FetchCursor`: the latest value stored, -1 without a value."""
@@ -129,8 +146,8 @@ class CursorService:
             return
         check_cursor(request.stream, request.cursorId)
         key = cursor_key(request.stream, request.partition, request.cursorId)
-        partition = self._partition_of(key)
-        answer = _Answer(self._context, call, self._answer_seconds)
+        partition = self.partition_of(key)
+        answer = Answer(self._context, call, self._answer_seconds)
 
         def found(outcome: CursorPosition | LiftbridgeError) -> None:
             if isinstance(outcome, LiftbridgeError):
@@ -148,7 +165,13 @@ class CursorService:
 
         self._context.ask(call, partition, Question.END, may_look)
 
-    def _partition_of(self, key: bytes) -> Partition:
+    def partition_of(self, key: bytes) -> Partition:
+        """Return the partition of `__cursors` that stores a key, led here.
+
+        Raises:
+            InternalError: The cluster keeps no cursors.
+            NotLeaderError: Another broker leads it.
+        """
         node = self._context.node
         stream = node.state.stream(CURSORS_STREAM)
         if stream is None:

@@ -657,12 +657,14 @@ class ReleasePartitions:
         member_id: Name of the member.
         member_epoch: Its membership.
         partition_ids: The partitions; those that it is to read are ignored.
+        group_epoch: Group epoch that the member has acted on, before it said that it let go.
     """
 
     group_id: str
     member_id: str
     member_epoch: int
     partition_ids: tuple[PartitionId, ...]
+    group_epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -237,7 +237,7 @@ def _decide_group(state: ClusterState, index: MetadataIndex, command: GroupComma
         case ChangeCoordinator():
             decision = groups.change_coordinator(state, index, command)
         case ReleasePartitions():
-            decision = groups.release_partitions(state, index, command)
+            decision = groups.release_partitions(state, command)
         case DeleteGroup():
             decision = groups.delete_group(state, command)
         case _:

@@ -35,20 +35,24 @@ from liftbridge_broker.errors import (
     FailedPreconditionError,
     LimitError,
     NotFoundError,
+    StaleGroupEpochError,
     UnknownMemberError,
 )
 from liftbridge_broker.model.groups import (
     ALL_MEMBERS_MAX,
+    ALL_SUBSCRIPTIONS_MAX,
     ASSIGNED_MAX,
     GROUP_PARTITIONS_MAX,
     GROUPS_MAX,
     MEMBERS_MAX,
+    PATTERNS_MAX,
     SUBSCRIPTIONS_MAX,
     Group,
     Member,
     check_id,
     check_streams,
-    covers,
+    matching,
+    patterns_of,
 )
 from liftbridge_broker.model.ids import (
     BrokerId,
@@ -61,7 +65,6 @@ from liftbridge_broker.model.ids import (
     stream_of,
 )
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.model.subjects import has_wildcard
 
 NO_GROUP: Final = "consumer group does not exist"
 NO_MEMBER: Final = "consumer is not a member of the consumer group"
@@ -164,6 +167,12 @@ def _check_size(state: ClusterState, group: Group) -> None:
             f"members of consumer group {group.group_id} would name {subscriptions} streams, "
             f"limit {SUBSCRIPTIONS_MAX}"
         )
+    patterns = len(patterns_of(group.names))
+    if patterns > PATTERNS_MAX:
+        raise LimitError(
+            f"members of consumer group {group.group_id} would name {patterns} different patterns, "
+            f"limit {PATTERNS_MAX}"
+        )
     count = _partition_count(group)
     if count > GROUP_PARTITIONS_MAX:
         raise LimitError(
@@ -175,6 +184,14 @@ def _check_size(state: ClusterState, group: Group) -> None:
     if everyone > ALL_MEMBERS_MAX:
         raise LimitError(
             f"all consumer groups together have {everyone - 1} members, limit {ALL_MEMBERS_MAX}"
+        )
+    everything = subscriptions + sum(
+        len(member.streams) for other in others for member in other.members
+    )
+    if everything > ALL_SUBSCRIPTIONS_MAX:
+        raise LimitError(
+            f"members of all consumer groups would name {everything} streams, "
+            f"limit {ALL_SUBSCRIPTIONS_MAX}"
         )
     total = count + sum(_partition_count(other) for other in others)
     if total > ASSIGNED_MAX:
@@ -237,19 +254,23 @@ def change_coordinator(
     return Decision((GroupChanged(changed, GroupCause.COORDINATOR, ""),), Done())
 
 
-def release_partitions(
-    state: ClusterState, index: MetadataIndex, command: ReleasePartitions
-) -> Decision:
+def release_partitions(state: ClusterState, command: ReleasePartitions) -> Decision:
     """Take partitions from a member that has let go of them, for those that wait for them."""
     group = _group(state, command.group_id)
     member = _member(group, command.member_id, command.member_epoch)  # guard Group.release
-    # What it is to read stays: the request may be older than the assignment.
+    if command.group_epoch != group.group_epoch:  # guard Group.release_epoch
+        # The partition may have been the member's again since, so that it reads it now.
+        raise StaleGroupEpochError(
+            f"consumer group {group.group_id} is at group epoch {group.group_epoch}, not "
+            f"{command.group_epoch}"
+        )
     released = set(command.partition_ids) - set(member.target)
     held = tuple(partition for partition in member.held if partition not in released)
     if held == member.held:
         return Decision((), _answer(group, command.member_id))
     members = [replace(one, held=held) if one is member else one for one in group.members]
-    changed = replace(group, group_epoch=index, members=_granted(members))
+    # The targets stay, and with them the group epoch, by which others release at the same time.
+    changed = replace(group, members=_granted(members))
     record = GroupChanged(changed, GroupCause.RELEASED, command.member_id)
     return Decision((record,), _answer(changed, command.member_id))
 
@@ -437,18 +458,14 @@ def _streams_of(
     state: ClusterState, members: Sequence[Member], changed: Streams
 ) -> dict[str, list[Place]]:
     """Return the partitions of the existing streams that members name or match."""
-    wanted = {one for member in members for one in member.streams}
-    patterns = [one for one in wanted if has_wildcard(one)]
-    candidates: Iterable[StreamName]
-    if patterns:
-        candidates = dict.fromkeys((*state.stream_ids, *changed))
-    else:
-        candidates = [StreamName(one) for one in sorted(wanted)]
+    named = {one for member in members for one in member.streams}
+    matched = matching(patterns_of(named), (*state.stream_ids, *changed))
     streams: dict[str, list[Place]] = {}
-    for name in candidates:
+    for name in sorted({*named, *matched}):
         stream = state.stream(name)
-        partitions = changed.get(name, () if stream is None else stream.partitions)
-        if partitions and (name in wanted or any(covers(one, name) for one in patterns)):
+        present = () if stream is None else stream.partitions
+        partitions = changed.get(StreamName(name), present)
+        if partitions:
             streams[name] = [_place(state, partition) for partition in partitions]
     return streams
 
@@ -462,10 +479,8 @@ def _resolved(
     members: Sequence[Member], streams: Mapping[str, Sequence[Place]]
 ) -> list[frozenset[str]]:
     """Return the existing streams that each member subscribes to."""
-    matched: dict[str, list[str]] = {}
-    for pattern in sorted({one for member in members for one in member.streams}):
-        if has_wildcard(pattern):
-            matched[pattern] = [name for name in streams if covers(pattern, name)]
+    patterns = patterns_of({one for member in members for one in member.streams})
+    matched = {pattern: matching((pattern,), streams) for pattern in patterns}
     return [
         frozenset(name for one in member.streams for name in matched.get(one, (one,)))
         for member in members

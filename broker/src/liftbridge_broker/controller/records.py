@@ -243,7 +243,8 @@ class GroupChanged(NamedTuple):
     """A consumer group has this state from now on.
 
     Attributes:
-        group: The state; its group epoch is the index of the command.
+        group: The state; its group epoch is the index of the command, except when a member released
+            partitions.
         cause: Reason for the change.
         member_id: Member that the change is about; empty when it is about the group.
     """

@@ -9,7 +9,9 @@ from liftbridge_broker.api.caller import CallerService
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.cursors import CursorService
 from liftbridge_broker.api.data import DataService
-from liftbridge_broker.api.groups import GroupService
+from liftbridge_broker.api.groups.classic import GroupService
+from liftbridge_broker.api.groups.members import GroupMemberService
+from liftbridge_broker.api.groups.positions import PositionService
 from liftbridge_broker.api.grpc.health import Health
 from liftbridge_broker.api.grpc.reflection import Reflection
 from liftbridge_broker.api.grpc.transport import GrpcServer
@@ -29,6 +31,7 @@ from liftbridge_broker.server.wiring import grpc_limits
 
 API: Final = "/proto.API/"
 DATA: Final = "/liftbridge.ext.v1.Data/"
+GROUPS: Final = "/liftbridge.ext.v1.Groups/"
 
 
 class Api(NamedTuple):
@@ -72,6 +75,7 @@ def make_api(
     metadata = MetadataService(context, host=options.listen.advertised_host)
     _register_api(server, context, metadata)
     _register_data(server, context)
+    _register_groups(server, context)
     health.register(server)
     if grpc.has_reflection:
         Reflection(server)
@@ -147,6 +151,17 @@ def _register_data(server: GrpcServer, context: Context) -> None:
     server.streaming(
         DATA + "FetchBatches", lambda call: _take(FetchBatchesCall(context, call, server.turns))
     )
+
+
+def _register_groups(server: GrpcServer, context: Context) -> None:
+    members = GroupMemberService(context)
+    server.unary(GROUPS + "Heartbeat", members.heartbeat)
+    server.unary(GROUPS + "Leave", members.leave)
+    server.unary(GROUPS + "CommitPositions", PositionService(context).commit)
+    server.unary(GROUPS + "ListGroups", members.list_groups)
+    server.unary(GROUPS + "DescribeGroup", members.describe)
+    server.unary(GROUPS + "DeleteGroup", members.delete)
+    server.unary(GROUPS + "EvictMember", members.evict)
 
 
 def _take(_owner: object) -> None:

@@ -9,7 +9,10 @@ from google.protobuf.message import Message
 from liftbridge_broker.api.batches import FetchBatchesCall
 from liftbridge_broker.api.bounds import BoundsService
 from liftbridge_broker.api.context import Context, refuse
-from liftbridge_broker.api.groups import GroupService
+from liftbridge_broker.api.cursors import CursorService
+from liftbridge_broker.api.groups.classic import GroupService
+from liftbridge_broker.api.groups.members import GroupMemberService
+from liftbridge_broker.api.groups.positions import PositionService
 from liftbridge_broker.api.grpc.call import Call, do_steps
 from liftbridge_broker.api.grpc.turns import Turns
 from liftbridge_broker.api.metadata import MetadataService
@@ -17,13 +20,14 @@ from liftbridge_broker.api.subscribe import SubscribeCall
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_proto import api_pb2
-from liftbridge_proto.ext.v1 import data_pb2
+from liftbridge_proto.ext.v1 import data_pb2, groups_pb2
 from liftbridge_testkit.cluster_world import ClusterWorld, Member
 
 ROOM: Final = 1 << 20
 FRAME_PREFIX: Final = 5
 API: Final = "/proto.API/"
 DATA: Final = "/liftbridge.ext.v1.Data/"
+GROUPS: Final = "/liftbridge.ext.v1.Groups/"
 
 RESPONSES: Final[Mapping[str, type[Message]]] = {
     API + "FetchMetadata": api_pb2.FetchMetadataResponse,
@@ -39,8 +43,17 @@ GROUP_RESPONSES: Final[Mapping[str, type[Message]]] = {
     API + "LeaveConsumerGroup": api_pb2.LeaveConsumerGroupResponse,
     API + "FetchConsumerGroupAssignments": api_pb2.FetchConsumerGroupAssignmentsResponse,
     API + "ReportConsumerGroupCoordinator": api_pb2.ReportConsumerGroupCoordinatorResponse,
+    API + "SetCursor": api_pb2.SetCursorResponse,
+    API + "FetchCursor": api_pb2.FetchCursorResponse,
+    GROUPS + "Heartbeat": groups_pb2.HeartbeatResponse,
+    GROUPS + "Leave": groups_pb2.LeaveResponse,
+    GROUPS + "CommitPositions": groups_pb2.CommitPositionsResponse,
+    GROUPS + "ListGroups": groups_pb2.ListGroupsResponse,
+    GROUPS + "DescribeGroup": groups_pb2.DescribeGroupResponse,
+    GROUPS + "DeleteGroup": groups_pb2.DeleteGroupResponse,
+    GROUPS + "EvictMember": groups_pb2.EvictMemberResponse,
 }
-"""Methods of members of consumer groups, with what they answer."""
+"""Methods of members of consumer groups, and of people who look after them."""
 
 
 @dataclass(slots=True)
@@ -139,7 +152,8 @@ class ClientCalls:
         self.context = Context(member.node, WorldClock(member.world), 1 << 20, 100, 100)
         metadata = MetadataService(self.context, host="localhost")
         bounds = BoundsService(self.context)
-        groups = GroupService(self.context)
+        groups, members = GroupService(self.context), GroupMemberService(self.context)
+        cursors = CursorService(self.context)
         self._unary: Mapping[str, Callable[[Call, bytes], Iterator[None] | None]] = {
             API + "FetchMetadata": metadata.fetch,
             API + "FetchPartitionMetadata": metadata.fetch_partition,
@@ -148,6 +162,15 @@ class ClientCalls:
             API + "LeaveConsumerGroup": groups.leave,
             API + "FetchConsumerGroupAssignments": groups.fetch_assignments,
             API + "ReportConsumerGroupCoordinator": groups.report_coordinator,
+            API + "SetCursor": cursors.set,
+            API + "FetchCursor": cursors.fetch,
+            GROUPS + "Heartbeat": members.heartbeat,
+            GROUPS + "Leave": members.leave,
+            GROUPS + "CommitPositions": PositionService(self.context).commit,
+            GROUPS + "ListGroups": members.list_groups,
+            GROUPS + "DescribeGroup": members.describe,
+            GROUPS + "DeleteGroup": members.delete,
+            GROUPS + "EvictMember": members.evict,
         }
         self._streaming: Mapping[str, Callable[[Context, Call, Turns], object]] = {
             API + "Subscribe": SubscribeCall,
@@ -157,7 +180,9 @@ class ClientCalls:
     def begin(self, method: str, request: Message) -> Outcome:
         """Make a call; what comes of it later is added to the outcome."""
         outcome = Outcome({**RESPONSES, **GROUP_RESPONSES}[method])
-        call = Call(_Port(outcome), 1, method=method, peer="", deadline=None)
+        # Without a deadline, calls that wait for replicas would set a timer of the event loop.
+        deadline = 1e9 if method in GROUP_RESPONSES else None
+        call = Call(_Port(outcome), 1, method=method, peer="", deadline=deadline)
         raw = request.SerializeToString()
         try:
             unary = self._unary.get(method)

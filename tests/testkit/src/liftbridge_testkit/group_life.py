@@ -178,6 +178,9 @@ class GroupLife:
             member_id=member.member_id,
             member_epoch=self._number(member.member_epoch),
             partition_ids=tuple(sorted(released)),
+            group_epoch=self._number(
+                self.state.groups[group_id].group_epoch if group_id in self.state.groups else 1
+            ),
         )
 
     def end(self) -> DeleteGroup:
@@ -244,7 +247,8 @@ def _broken(
             broken.append(f"{group_id} is coordinated by a broker that is not able to")
         former = before.get(group_id)
         if former is not None and former != group:
-            if group.group_epoch != state.applied_index:
+            is_release = isinstance(command, ReleasePartitions)
+            if group.group_epoch != (former.group_epoch if is_release else state.applied_index):
                 broken.append(f"{group_id} changed in its epoch")
             broken += _broken_moves(former, group, state, command)
     for group_id, former in before.items():
@@ -342,6 +346,9 @@ def _broken_fence(before: Group, command: JoinGroup | LeaveGroup | ReleasePartit
         "a member changes, releases or leaves in the membership meant": member is not None
         and command.member_epoch in (0, member.member_epoch),
     }
+    if isinstance(command, ReleasePartitions):
+        is_present = command.group_epoch == before.group_epoch
+        claims["a member releases what it knows to be another's"] = is_present
     if isinstance(command, LeaveGroup) and command.is_expired:
         claims["only the present coordinator lets members expire"] = (
             command.coordinator,

@@ -8,7 +8,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 from google.protobuf.message_factory import GetMessageClass
 
 from liftbridge_proto import api_pb2
-from liftbridge_proto.ext.v1 import access_pb2, admin_pb2, data_pb2
+from liftbridge_proto.ext.v1 import access_pb2, admin_pb2, data_pb2, groups_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,6 +95,7 @@ ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 SERVICES: Final = (
     api_pb2.DESCRIPTOR.services_by_name["API"],
     data_pb2.DESCRIPTOR.services_by_name["Data"],
+    groups_pb2.DESCRIPTOR.services_by_name["Groups"],
     ADMIN,
     ACCESS,
 )

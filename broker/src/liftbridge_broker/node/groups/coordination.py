@@ -5,14 +5,16 @@ heartbeats of its members, and proposes to remove silent ones. The leader of a p
 consumers that read it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+from liftbridge_broker.controller.commands import ReleasePartitions
 from liftbridge_broker.controller.groups import NO_GROUP, NO_MEMBER
-from liftbridge_broker.controller.records import GroupChanged, GroupEnded, Record
+from liftbridge_broker.controller.records import GroupChanged, GroupEnded, MemberAnswer, Record
 from liftbridge_broker.errors import (
     FailedPreconditionError,
     LiftbridgeError,
+    NotAssignedError,
     NotCoordinatorError,
     NotFoundError,
     StaleGroupEpochError,
@@ -20,9 +22,9 @@ from liftbridge_broker.errors import (
     UnknownMemberError,
 )
 from liftbridge_broker.model.groups import Group, Member
-from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.ids import Instant, PartitionId
 from liftbridge_broker.node.context import NodeContext
-from liftbridge_broker.node.groups.seats import Seats
+from liftbridge_broker.node.groups.seats import NOT_ASSIGNED, Seats
 from liftbridge_broker.node.groups.sessions import MemberSessions
 from liftbridge_broker.wire.peer.bodies import CoordinatorReport
 
@@ -110,6 +112,7 @@ class GroupCoordination:
             UnknownMemberError: It is no member, or another membership is meant.
         """
         group = self.coordinated(group_id, now)
+        check_kind(group, is_incremental=False)
         member = group.member(member_id)
         if member is not None and epoch >= member.member_epoch:  # guard Group.heartbeat
             self._sessions.on_heartbeat(group_id, member_id, now)
@@ -120,6 +123,79 @@ class GroupCoordination:
         if member is None:
             raise UnknownMemberError(NO_MEMBER)
         return member
+
+    def heartbeat_holding(
+        self,
+        group_id: str,
+        member_id: str,
+        member_epoch: int,
+        group_epoch: int,
+        held: Collection[PartitionId],
+        now: Instant,
+    ) -> MemberAnswer:
+        """Take a heartbeat of a member of an incremental group; return the group and the member.
+
+        What the member gave up is released for others: it has acted on the latest assignment, and
+        no longer reads it.
+
+        Args:
+            group_id: The group.
+            member_id: The member.
+            member_epoch: Its membership.
+            group_epoch: Group epoch of the last answer that it has acted on.
+            held: Partitions that it reads.
+            now: Time of the heartbeat.
+
+        Raises:
+            NotFoundError: The group does not exist.
+            NotCoordinatorError: Another broker coordinates it, or may do so.
+            UnknownMemberError: It is no member, or another membership is meant.
+        """
+        group = self.coordinated(group_id, now)
+        check_kind(group, is_incremental=True)
+        member = group.member(member_id)
+        if member is None or member_epoch != member.member_epoch:  # guard Group.member_epoch
+            raise UnknownMemberError(NO_MEMBER)
+        self._sessions.on_heartbeat(group_id, member_id, now)
+        kept = {*member.target, *held}
+        released = tuple(one for one in member.held if one not in kept)  # guard Group.held
+        if released and group_epoch == group.group_epoch:
+            command = ReleasePartitions(
+                group_id=group_id,
+                member_id=member_id,
+                member_epoch=member_epoch,
+                partition_ids=released,
+                group_epoch=group_epoch,
+            )
+            self._context.propose(command, now, _ignore_outcome)
+            # Applied at once where this broker leads the metadata alone.
+            group = self.coordinated(group_id, now)
+            member = group.member(member_id) or member
+        return MemberAnswer(group, member)
+
+    def may_commit(
+        self, group_id: str, member_id: str, member_epoch: int, partitions: Sequence[PartitionId]
+    ) -> None:
+        """Refuse positions of a member that lost its membership or a partition.
+
+        The caller has confirmed the metadata, and stores the positions in this turn: the broker
+        that stores those of the next owner has applied that it owns the partition.
+
+        Raises:
+            NotFoundError: The group does not exist.
+            UnknownMemberError: It is no member, or another membership is meant.
+            NotAssignedError: It does not hold a partition.
+        """
+        group = self._context.state.groups.get(group_id)
+        if group is None:
+            raise NotFoundError(NO_GROUP)
+        check_kind(group, is_incremental=True)
+        member = group.member(member_id)
+        if member is None or member_epoch != member.member_epoch:  # guard Group.commit_member
+            raise UnknownMemberError(NO_MEMBER)
+        held = frozenset(member.held)
+        if any(one not in held for one in partitions):  # guard Group.commit
+            raise NotAssignedError(NOT_ASSIGNED)
 
     def coordinated(self, group_id: str, now: Instant) -> Group:
         """Return a group that this broker coordinates.
@@ -211,6 +287,22 @@ class GroupCoordination:
     def next_deadline(self) -> Instant | None:
         """Time of the next `on_timer` call, `None` for never."""
         return self._sessions.next_deadline(self._context.options.consumer_timeout_ns)
+
+
+def check_kind(group: Group, *, is_incremental: bool) -> None:
+    """Refuse a call that is for groups of the other kind.
+
+    Raises:
+        FailedPreconditionError: The text names the calls for the kind of the group.
+    """
+    if group.is_incremental == is_incremental:
+        return
+    kind, service = ("classic", "proto.API")
+    if group.is_incremental:
+        kind, service = ("incremental", "liftbridge.ext.v1.Groups")
+    raise FailedPreconditionError(
+        f"consumer group {group.group_id} is {kind}, its members call {service}"
+    )
 
 
 def _ignore_outcome(_outcome: object) -> None:

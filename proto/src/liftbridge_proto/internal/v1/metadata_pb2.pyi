@@ -607,16 +607,18 @@ class ChangeCoordinator(_message.Message):
     def __init__(self, group_id: _Optional[str] = ..., coordinator: _Optional[str] = ..., coordinator_epoch: _Optional[int] = ...) -> None: ...
 
 class ReleasePartitions(_message.Message):
-    __slots__ = ("group_id", "member_id", "member_epoch", "partition_ids")
+    __slots__ = ("group_id", "member_id", "member_epoch", "partition_ids", "group_epoch")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     PARTITION_IDS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_EPOCH_FIELD_NUMBER: _ClassVar[int]
     group_id: str
     member_id: str
     member_epoch: int
     partition_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, group_id: _Optional[str] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., partition_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    group_epoch: int
+    def __init__(self, group_id: _Optional[str] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., partition_ids: _Optional[_Iterable[int]] = ..., group_epoch: _Optional[int] = ...) -> None: ...
 
 class DeleteGroup(_message.Message):
     __slots__ = ("group_id",)
