@@ -12,6 +12,7 @@ internal.
 """
 
 from liftbridge_client import admin_model, events
+from liftbridge_client.activity import ActivityEvent, lost_before
 from liftbridge_client.admin_model import Member, PartitionName
 from liftbridge_client.aio import Client, Publisher, Stream, Streams, Subscription, connect
 from liftbridge_client.aio.admin import AdminClient, connect_admin
@@ -79,6 +80,7 @@ from liftbridge_client.sync.admin import SyncAdminClient, connect_admin_sync
 __all__ = [
     "Ack",
     "AckTimeoutError",
+    "ActivityEvent",
     "AdminClient",
     "AlreadyExistsError",
     "BrokerInfo",
@@ -147,5 +149,6 @@ __all__ = [
     "connect_admin_sync",
     "connect_sync",
     "events",
+    "lost_before",
     "round_robin",
 ]

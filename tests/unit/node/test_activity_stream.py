@@ -238,17 +238,17 @@ def test_what_a_leader_did_not_commit_is_stored_by_the_next() -> None:
     others = [one for one in world.alive if one is not old]
     # The leader dies between the append and the commit.
     silence(world, old)
-    change(world, creation("s"))
-    world.until(lambda: log.log_end_offset > end)
-    assert log.high_watermark == end
-    assert old.node.state.activity.events
+    change(world, creation("s"), creation("t"))
+    world.until(lambda: log.log_end_offset > end + 1)
+    change(world, ResumeStream(name=S))
+    assert (log.high_watermark, log.log_end_offset) == (end, end + 2)
     old.kill()
     world.heal()
     world.until(lambda: world.leader(ACTIVITY_STREAM) in others)
     world.until(lambda: pending(world) == 0)
     old.restart()
     world.until(lambda: world.is_whole, milliseconds=WHOLE)
-    assert settle(world) == [f"CREATE {ACTIVITY_STREAM}", "CREATE s"]
+    assert settle(world) == [f"CREATE {name}" for name in (ACTIVITY_STREAM, "s", "t")]
 
 
 def test_uncommitted_event_stays_in_the_metadata() -> None:
