@@ -359,6 +359,22 @@ def test_full_queue_fails_no_change_and_the_gap_shows() -> None:
     assert [lost for _, lost in stored(world[1])] == [0, 0, 0, 3]
 
 
+def test_refused_events_are_tried_again_ever_more_rarely() -> None:
+    world = world_of()
+    settle(world)
+    leader = world.leader(ACTIVITY_STREAM)
+    assert leader is not None
+    leader.messaging.is_connected = False
+    change(world, creation("s"))
+    world.run(60_000)
+    attempts = sum(leader.node.context.refused_counts.values())
+    assert 5 <= attempts <= 10
+    assert leader.told[-1][0] == "activity_delayed"
+    leader.messaging.is_connected = True
+    world.until(lambda: pending(world) == 0, milliseconds=12_000)
+    assert settle(world)[-1] == "CREATE s"
+
+
 def test_older_brokers_are_not_asked_for_it() -> None:
     world = world_of(level=LEVEL - 1)
     world.run(3_000)
