@@ -12,6 +12,7 @@ modules are internal.
 """
 
 from liftbridge_client import access_model, admin_model, events
+from liftbridge_client.activity import ActivityEvent, lost_before
 from liftbridge_client.admin_model import Member, PartitionName
 from liftbridge_client.aio import Client, Publisher, Stream, Streams, Subscription, connect
 from liftbridge_client.aio.access import AccessControl
@@ -87,6 +88,7 @@ __all__ = [
     "AccessControl",
     "Ack",
     "AckTimeoutError",
+    "ActivityEvent",
     "AdminClient",
     "AlreadyExistsError",
     "BrokerInfo",
@@ -159,5 +161,6 @@ __all__ = [
     "connect_admin_sync",
     "connect_sync",
     "events",
+    "lost_before",
     "round_robin",
 ]

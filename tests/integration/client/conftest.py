@@ -15,7 +15,7 @@ _names = count()
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    config = {"cursors.stream.partitions": 3}
+    config = {"cursors.stream.partitions": 3, "activity.stream.enabled": True}
     with Broker(Path(tmp_path_factory.mktemp("client")), config=config) as running:
         yield running
 

@@ -38,6 +38,7 @@ CALLS = {
     "whoami": [],
     "publish": ["s", "one", "two", "--key", "k"],
     "subscribe": ["s", "--count", "2"],
+    "activity": ["--count", "2"],
     "cursor get": ["s", "me"],
     "cursor set": ["s", "me", "3"],
     "bench": ["-n", "2000"],

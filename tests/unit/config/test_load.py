@@ -17,8 +17,11 @@ from liftbridge_broker.config.options import (
 from liftbridge_broker.config.settings import Kind, Status
 from liftbridge_broker.config.table import SETTINGS
 from liftbridge_broker.errors import ConfigError
+from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, UncleanMode
-from liftbridge_broker.model.units import MINUTE_NS
+from liftbridge_broker.model.units import MINUTE_NS, SECOND_NS
+from liftbridge_broker.server.wiring import node_options
+from liftbridge_broker.wire.acks import AckPolicy
 
 ANY = "0.0.0.0"  # noqa: S104 - the default of the original
 
@@ -143,6 +146,19 @@ def test_file_of_the_original_starts_the_broker(file):
     )
     assert options.cursors.partitions == 2
     assert options.cursors.replication_factor == 3
+
+
+@pytest.mark.parametrize("policy", ["none", "leader", "all"])
+def test_activity_stream_reaches_the_node(policy):
+    flags = {
+        "activity.stream.enabled": "true",
+        "activity.stream.publish.timeout": "2s",
+        "activity.stream.publish.ack.policy": policy,
+    }
+    activity = node_options(load(flags=flags, environ={}, path=None), BrokerId("b")).activity
+    assert (activity.is_enabled, activity.timeout_ns) == (True, 2 * SECOND_NS)
+    assert activity.policy is AckPolicy[policy.upper()]
+    assert not node_options(BrokerOptions(), BrokerId("b")).activity.is_enabled
 
 
 def test_flag_wins_over_environment_over_file_over_default(file):

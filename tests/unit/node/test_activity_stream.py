@@ -238,17 +238,17 @@ def test_what_a_leader_did_not_commit_is_stored_by_the_next() -> None:
     others = [one for one in world.alive if one is not old]
     # The leader dies between the append and the commit.
     silence(world, old)
-    change(world, creation("s"))
-    world.until(lambda: log.log_end_offset > end)
-    assert log.high_watermark == end
-    assert old.node.state.activity.events
+    change(world, creation("s"), creation("t"))
+    world.until(lambda: log.log_end_offset > end + 1)
+    change(world, ResumeStream(name=S))
+    assert (log.high_watermark, log.log_end_offset) == (end, end + 2)
     old.kill()
     world.heal()
     world.until(lambda: world.leader(ACTIVITY_STREAM) in others)
     world.until(lambda: pending(world) == 0)
     old.restart()
     world.until(lambda: world.is_whole, milliseconds=WHOLE)
-    assert settle(world) == [f"CREATE {ACTIVITY_STREAM}", "CREATE s"]
+    assert settle(world) == [f"CREATE {name}" for name in (ACTIVITY_STREAM, "s", "t")]
 
 
 def test_uncommitted_event_stays_in_the_metadata() -> None:
@@ -357,6 +357,22 @@ def test_full_queue_fails_no_change_and_the_gap_shows() -> None:
     change(world, creation("last"))
     assert settle(world) == [f"CREATE {name}" for name in (ACTIVITY_STREAM, "s0", "s1", "last")]
     assert [lost for _, lost in stored(world[1])] == [0, 0, 0, 3]
+
+
+def test_refused_events_are_tried_again_ever_more_rarely() -> None:
+    world = world_of()
+    settle(world)
+    leader = world.leader(ACTIVITY_STREAM)
+    assert leader is not None
+    leader.messaging.is_connected = False
+    change(world, creation("s"))
+    world.run(60_000)
+    attempts = sum(leader.node.context.refused_counts.values())
+    assert 5 <= attempts <= 10
+    assert leader.told[-1][0] == "activity_delayed"
+    leader.messaging.is_connected = True
+    world.until(lambda: pending(world) == 0, milliseconds=12_000)
+    assert settle(world)[-1] == "CREATE s"
 
 
 def test_older_brokers_are_not_asked_for_it() -> None:

@@ -167,6 +167,16 @@ def test_streams_of_the_broker_take_nothing_from_nats(world: NodeWorld, name: st
     assert world.values(partition) == {0: b"c"}
 
 
+@pytest.mark.parametrize("name", RESERVED_STREAMS)
+def test_streams_of_any_subject_store_no_records_of_brokers(world: NodeWorld, name: str) -> None:
+    own = world.create(name, f"{NAMESPACE}.{name.strip('_')}", is_internal=True)
+    wide = world.create("all", ">")
+    world.publish(own, b"cursor")
+    world.settle()
+    assert world.values(own) == {0: b"cursor"}
+    assert world.values(wide) == {}
+
+
 def test_message_this_broker_appended_itself_is_dropped(world: NodeWorld) -> None:
     partition = world.create()
     other = world.create("t", "s")

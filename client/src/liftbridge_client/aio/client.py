@@ -6,9 +6,11 @@ from types import TracebackType
 from typing import Final, Literal, Self, overload
 
 from liftbridge_client import methods
+from liftbridge_client.activity import ACTIVITY_STREAM, ActivityCodec, ActivityEvent
 from liftbridge_client.aio.listening import Events
 from liftbridge_client.aio.session import ClientStats, Session
 from liftbridge_client.aio.streams import Streams
+from liftbridge_client.aio.subscription import Subscription
 from liftbridge_client.core.addresses import parse_addresses
 from liftbridge_client.core.arguments import checked, checked_calls
 from liftbridge_client.core.codec import ack_of, policy_of
@@ -21,6 +23,8 @@ from liftbridge_client.model import (
     Caller,
     ClientCertificate,
     Metadata,
+    Start,
+    Stop,
     TlsFiles,
     Token,
 )
@@ -150,6 +154,21 @@ class Client:
             _PROOFS.get(response.proof, ""),
             EPOCH + timedelta(seconds=expires) if expires else None,
         )
+
+    def activity(
+        self, *, start: Start | None = None, stop: Stop | None = None
+    ) -> Subscription[ActivityEvent]:
+        """Follow what changes about streams and groups, to iterate with `async for`.
+
+        Each change is one message, in order, while a broker has `activity.stream.enabled` set.
+        `lost_before` returns how many events are missing before a message, usually none.
+
+        Args:
+            start: Where to start; `None` is after the last event.
+            stop: Where to stop; `None` is never.
+        """
+        stream = self.streams.get(ACTIVITY_STREAM)
+        return stream.subscribe(codec=ActivityCodec(), start=start, stop=stop)
 
     def events(self, *, slow_after: timedelta = timedelta(seconds=1)) -> Events:
         """Return the events of this client from now on, to iterate with `async for`.

@@ -1,19 +1,21 @@
-"""`liftbridge subscribe`: read a partition, or all of them, from any position."""
+"""Reading from any position: `liftbridge subscribe`, and `liftbridge activity` of `__activity`."""
 
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from liftbridge_client.activity import ActivityEvent, lost_before
 from liftbridge_client.aio.stream import Stream
 from liftbridge_client.cli import formats, values
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.output import Form, Shape
 from liftbridge_client.cli.streams import Name, Partitions
-from liftbridge_client.errors import UsageError
+from liftbridge_client.errors import NotFoundError, UsageError
 from liftbridge_client.model import Message, Start, Stop
 
 QUEUE_MAX: Final = 8
@@ -33,6 +35,25 @@ class MessageRow(NamedTuple):
     value: str
     headers: Mapping[str, str]
     encoding: str
+
+
+class ActivityRow(NamedTuple):
+    """An event; `lost` events are missing before it."""
+
+    offset: int
+    timestamp: int
+    time: datetime
+    event_id: int
+    operation: str
+    stream: str
+    partitions: Sequence[int]
+    resume_all: bool
+    readonly: bool
+    group: str
+    consumer: str
+    streams: Sequence[str]
+    expired: bool
+    lost: int
 
 
 class Reading(NamedTuple):
@@ -224,7 +245,77 @@ def line(shown: MessageRow) -> str:
     return f"{shown.partition}:{shown.offset}  {time}  {shown.key or '-'}  {shown.value}"
 
 
+async def activity(
+    run: Run[ActivityRow],
+    *,
+    from_: From = None,
+    to: To = None,
+    follow: Follow = False,
+    count: Count = 0,
+) -> None:
+    """Show what changed about streams and consumer groups.
+
+    Reads the stream __activity, which exists once a broker had activity.stream.enabled set. Ends
+    after the event that is the last at the start, unless --follow is given.
+    """
+    if follow and to is not None:
+        raise UsageError("--follow never ends: it cannot be combined with --to")
+    now = datetime.now(UTC)
+    start = values.start("beginning" if from_ is None else from_, now)
+    stop = values.stop("never" if follow else "end" if to is None else to, now)
+    async with run.client() as lb:
+        seen = 0
+        try:
+            async for batch in lb.activity(start=start, stop=stop).batches():
+                for message in batch:
+                    run.emit(activity_row(message))
+                    seen += 1
+                    if seen == count:
+                        return
+                run.printer.flush()
+        except NotFoundError as error:
+            error.advice = "Set activity.stream.enabled on the brokers, or use other brokers."
+            raise
+
+
+def activity_row(message: Message[ActivityEvent]) -> ActivityRow:
+    """Convert an event to a row."""
+    event = message.value
+    return ActivityRow(
+        message.offset, message.timestamp, message.time, *event, lost=lost_before(message)
+    )
+
+
+def activity_line(shown: ActivityRow) -> str:
+    """Format a row for people: offset, time, what happened to what."""
+    time = shown.time.isoformat(sep=" ", timespec="milliseconds")
+    words = [shown.operation.lower().replace("_", " "), shown.stream or shown.group]
+    if shown.consumer:
+        words.append(f"consumer {shown.consumer}")
+    if shown.partitions:
+        words.append(f"partitions {numbers(shown.partitions)}")
+    if shown.streams:
+        words.append(f"streams {','.join(shown.streams)}")
+    if shown.operation == "SET_STREAM_READONLY":
+        words.append("on" if shown.readonly else "off")
+    words += ["resume all"] * shown.resume_all + ["expired"] * shown.expired
+    if shown.lost:
+        words.append(f"({shown.lost} events before it were lost)")
+    return f"{shown.offset}  {time}  {' '.join(words)}"
+
+
+def numbers(partitions: Sequence[int]) -> str:
+    """Format increasing numbers with ranges: `0-3,7`."""
+    begins = [at for at, (one, other) in enumerate(pairwise(partitions), 1) if other != one + 1]
+    parts = [partitions[start:end] for start, end in pairwise([0, *begins, len(partitions)])]
+    return ",".join(
+        str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts if part
+    )
+
+
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the commands."""
     shape: Shape[Any] = Shape(MessageRow, is_many=True, line=line)
     command(app, "subscribe", shape, panel="Messages")(subscribe)
+    events: Shape[Any] = Shape(ActivityRow, is_many=True, line=activity_line)
+    command(app, "activity", events, panel="Messages")(activity)

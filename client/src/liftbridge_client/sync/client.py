@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal, overload
 
+from liftbridge_client.activity import ActivityEvent
 from liftbridge_client.aio.client import Client, connect
 from liftbridge_client.aio.session import ClientStats
-from liftbridge_client.model import Ack, AckPolicy, TlsFiles, Token
+from liftbridge_client.model import Ack, AckPolicy, Start, Stop, TlsFiles, Token
 from liftbridge_client.sync.blocking import BlockingClient, blocking
-from liftbridge_client.sync.reading import SyncEvents
+from liftbridge_client.sync.reading import SyncEvents, SyncSubscription
 from liftbridge_client.sync.stream import SyncStreams
 
 
@@ -51,6 +52,16 @@ class SyncClient(BlockingClient[Client]):
 
     metadata = blocking(Client.metadata)
     who_am_i = blocking(Client.who_am_i)
+
+    def activity(
+        self, *, start: Start | None = None, stop: Stop | None = None
+    ) -> SyncSubscription[ActivityEvent]:
+        """Follow what changes about streams and groups, to iterate with `for`.
+
+        See `Client.activity`.
+        """
+        made = self._original.activity(start=start, stop=stop)
+        return SyncSubscription(self._portal, made)
 
     def events(self, *, slow_after: timedelta = timedelta(seconds=1)) -> SyncEvents:
         """Return events of this client; iterate in a separate thread. See `Client.events`."""

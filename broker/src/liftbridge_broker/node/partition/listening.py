@@ -123,7 +123,8 @@ class Listening:
         except UnavailableError:
             self.lost_copy_count += len(run.values)
         neighbours = self._subjects.lookup(run.subject)
-        if len(neighbours) > 1:
+        # Streams of any subject store none of the brokers' own records, wherever those are led.
+        if len(neighbours) > 1 and partition.stream not in RESERVED_STREAMS:
             size = _size_of(run)
             self._waiting_bytes += size
             line = self._waiting.get(run.subject)

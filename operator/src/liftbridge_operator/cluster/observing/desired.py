@@ -44,6 +44,9 @@ RATE_MIN: Final = 1_024
 CURSORS_STREAM: Final = "__cursors"
 """Internal stream of cursors; its default replication factor follows the number of brokers."""
 
+ACTIVITY_STREAM: Final = "__activity"
+"""Internal stream of changes; its replication factor always follows the number of brokers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Specification:
@@ -101,7 +104,9 @@ def desired_of(
     zones = unknown_zones(disruption.windows)
     rate = size_bytes(disruption.catch_up_rate) if disruption.catch_up_rate is not None else 0
     allows = disruption.allow_unreplicated
-    is_automatic = spec.config.cursors.replication_factor in (None, -1)
+    growing = [*automatic, ACTIVITY_STREAM]
+    if spec.config.cursors.replication_factor in (None, -1):
+        growing.append(CURSORS_STREAM)
     return DesiredState(
         name=name,
         generation=int(metadata.get("generation") or 0),
@@ -137,7 +142,7 @@ def desired_of(
         catch_up_rate=rate,
         has_own_nats=spec.nats.embedded is not None,
         deletes_volumes=spec.storage.retention.when_scaled is VolumeFate.DELETE,
-        automatic_factor=(*automatic, CURSORS_STREAM) if is_automatic else tuple(automatic),
+        automatic_factor=tuple(growing),
         causes=tuple(causes),
     )
 

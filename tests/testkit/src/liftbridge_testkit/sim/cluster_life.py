@@ -209,9 +209,9 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
     random = world.new_random()
     first = NAMES[: random.choice((3, 3, 3, 5))]
     machines = NAMES[: min(len(NAMES), len(first) + random.choice((0, 0, 1)))]
-    settings = _varied(_settings(random, first), variety, seed)
+    settings = _settings(random, first)
     for name in machines:
-        make = partial(_make_broker, _with_defaults(settings, variety.defaults.get(name)))
+        make = partial(_make_broker, _of_broker(settings, variety, name, seed))
         machine = world.add_machine(name, make)
         machine.files.cold_ppm = random.choice((0, 0, 10_000))
         machine.files.lost_sector_chance = 0.0
@@ -275,17 +275,17 @@ def _make_broker(settings: ClusterSettings, ports: Ports) -> ClusterBroker:
     return ClusterBroker(ports, settings)
 
 
-def _with_defaults(settings: ClusterSettings, defaults: StreamOptions | None) -> ClusterSettings:
-    if defaults is None:
-        return settings
-    return replace(settings, broker=replace(settings.broker, defaults=defaults))
-
-
-def _varied(settings: ClusterSettings, variety: Variety, seed: int) -> ClusterSettings:
+def _of_broker(
+    settings: ClusterSettings, variety: Variety, name: str, seed: int
+) -> ClusterSettings:
+    """Settings of one broker, which may differ from those of others."""
+    defaults = variety.defaults.get(name)
+    if defaults is not None:
+        settings = replace(settings, broker=replace(settings.broker, defaults=defaults))
     if variety.opens_slowly:
         settings = replace(settings, openings_per_turn=1)
     if variety.has_activity:
-        off_every = Random(f"activity {seed}").choice((2, 3, 1_000))
+        off_every = Random(f"activity {seed} {name}").choice((1, 1, 2, 3, 1_000))
         settings = replace(settings, activity_off_every=off_every)
     return settings
 

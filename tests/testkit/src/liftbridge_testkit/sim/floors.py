@@ -67,6 +67,7 @@ _CLUSTER = {
     ("rare", "eligible leaders appear"): 300,
     ("rare", "eligible replica elected"): 100,
     ("rare", "partition without a leader"): 200,
+    ("world", "activity event committed"): 300,
     ("world", "election"): 2_000,
     ("world", "in-sync set changed"): 6_000,
     ("world", "truncation"): 1_000,

@@ -50,6 +50,20 @@ def wish(**annotations):
     return desired_of(resource, ClusterSpec.model_validate(spec), revision="r", now_ms=0)
 
 
+@pytest.mark.parametrize(("factor", "follows"), [(None, True), (-1, True), (2, False)])
+def test_own_streams_of_brokers_follow_the_number_of_brokers(factor, follows):
+    given = {
+        "version": "0.1.0",
+        "nats": {"embedded": {}},
+        "storage": {"data": {"size": "1Gi"}},
+        "config": {"cursors": {"replicationFactor": factor}},
+    }
+    spec = ClusterSpec.model_validate(given)
+    desired = desired_of({}, spec, revision="r", now_ms=0, automatic=["s"])
+    cursors = {"__cursors"} if follows else set()
+    assert set(desired.automatic_factor) == {"s", "__activity", *cursors}
+
+
 def test_annotations_list_pods_and_brokers():
     made = wish(restart_pods="uid-1, uid-2,,uid-1", drain="c-0,c-2")
     assert made.restarts == ("uid-1", "uid-2")
