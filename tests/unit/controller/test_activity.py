@@ -20,8 +20,11 @@ from liftbridge_broker.controller.commands import (
     Command,
     ConfirmActivity,
     CreateStream,
+    DeleteGroup,
     DeleteStream,
     FenceBroker,
+    JoinGroup,
+    LeaveGroup,
     PauseStream,
     RemoveBroker,
     ResumeStream,
@@ -118,6 +121,60 @@ def test_changes_are_queued_while_a_broker_wants_them() -> None:
             (NumberRange(0, 1), NumberRange(2, 1)),
         ),
     ]
+
+
+def test_members_that_join_and_leave_groups_are_queued() -> None:
+    world = world_of()
+    world.ok(CreateStream(name=S, subject="s", partitions=3))
+    begin = len(world.state.activity.events)
+
+    def join(member: str) -> None:
+        world.ok(JoinGroup(group_id="g", member_id=member, streams=(S,)))
+
+    def leave(member: str, *, is_expired: bool = False, is_evicted: bool = False) -> None:
+        group = world.state.groups["g"]
+        world.ok(
+            LeaveGroup(
+                group_id="g",
+                member_id=member,
+                is_expired=is_expired,
+                is_evicted=is_evicted,
+                coordinator=group.coordinator,
+                coordinator_epoch=group.coordinator_epoch,
+            )
+        )
+
+    for member in "wxyz":
+        join(member)
+    leave("w")
+    leave("x", is_expired=True)
+    leave("y", is_evicted=True)
+    leave("z", is_expired=True)
+    world.ok(DeleteStream(name=S))
+    joined, left = ActivityKind.JOIN_CONSUMER_GROUP, ActivityKind.LEAVE_CONSUMER_GROUP
+    queued = [
+        (one.kind, one.name, one.consumer, one.streams, one.flag)
+        for one in world.state.activity.events[begin:-1]
+    ]
+    assert queued == [
+        *((joined, "g", member, (S,), False) for member in "wxyz"),
+        (left, "g", "w", (), False),
+        (left, "g", "x", (), True),
+        (left, "g", "y", (), False),
+        (left, "g", "z", (), True),
+    ]
+
+
+def test_a_new_subscription_or_assignment_is_no_event() -> None:
+    world = world_of()
+    world.ok(CreateStream(name=S, subject="s"))
+    join = JoinGroup(group_id="g", member_id="m", streams=(S,), is_incremental=True)
+    world.ok(join)
+    (member,) = world.state.groups["g"].members
+    before = list(world.state.activity.events)
+    world.ok(replace(join, streams=("t",), member_epoch=member.member_epoch))
+    world.ok(DeleteGroup(group_id="g"))
+    assert world.state.activity.events == before
 
 
 def test_it_is_on_until_no_broker_of_the_cluster_wants_it() -> None:

@@ -9,6 +9,9 @@ from liftbridge_broker.controller.records import (
     ActivitySet,
     Decision,
     Done,
+    GroupCause,
+    GroupChanged,
+    GroupEnded,
     PartitionsPaused,
     PartitionsResumed,
     ReadonlySet,
@@ -28,6 +31,9 @@ from liftbridge_broker.model.subjects import ACTIVITY_STREAM
 
 ACTIVITY_LEVEL: Final = 4
 """Lowest feature level at which brokers know the commands below."""
+
+
+_LEFT: Final = (GroupCause.LEFT, GroupCause.EXPIRED, GroupCause.EVICTED)
 
 
 def set_activity(state: ClusterState, command: SetActivity) -> Decision:
@@ -86,19 +92,49 @@ def event_of(index: MetadataIndex, record: Record) -> ActivityEvent | None:
 
     Elections, in-sync sets and settings make none, as in the original.
     """
+    event: ActivityEvent | None = None
     match record:
         case StreamCreated(name=name, partitions=partitions):
             numbers = ranges_of(range(len(partitions)))
-            return ActivityEvent(index, ActivityKind.CREATE_STREAM, name, numbers)
+            event = ActivityEvent(index, ActivityKind.CREATE_STREAM, name, numbers)
         case StreamDeleted(name=name):
-            return ActivityEvent(index, ActivityKind.DELETE_STREAM, name)
+            event = ActivityEvent(index, ActivityKind.DELETE_STREAM, name)
         case PartitionsPaused(name=name, resume_all=flag):
             numbers = ranges_of((*record.explicit, *record.automatic))
-            return ActivityEvent(index, ActivityKind.PAUSE_STREAM, name, numbers, flag)
+            event = ActivityEvent(index, ActivityKind.PAUSE_STREAM, name, numbers, flag)
         case PartitionsResumed(name=name, partitions=resumed):
-            return ActivityEvent(index, ActivityKind.RESUME_STREAM, name, ranges_of(resumed))
+            event = ActivityEvent(index, ActivityKind.RESUME_STREAM, name, ranges_of(resumed))
         case ReadonlySet(name=name, readonly=flag):
             numbers = ranges_of(record.partitions)
-            return ActivityEvent(index, ActivityKind.SET_STREAM_READONLY, name, numbers, flag)
+            event = ActivityEvent(index, ActivityKind.SET_STREAM_READONLY, name, numbers, flag)
+        case GroupChanged() | GroupEnded():
+            event = _group_event(index, record)
         case _:
-            return None
+            pass
+    return event
+
+
+def _group_event(index: MetadataIndex, record: GroupChanged | GroupEnded) -> ActivityEvent | None:
+    """Return the event of a member that joined or left; a new subscription is no event."""
+    member_id, is_expired = record.member_id, record.cause is GroupCause.EXPIRED
+    if isinstance(record, GroupChanged) and record.cause is GroupCause.JOINED:
+        group = record.group
+        member = group.member(member_id)
+        assert member is not None
+        return ActivityEvent(
+            index,
+            ActivityKind.JOIN_CONSUMER_GROUP,
+            group.group_id,
+            consumer=member_id,
+            streams=member.streams,
+        )
+    if not member_id or record.cause not in _LEFT:
+        return None
+    group_id = record.group.group_id if isinstance(record, GroupChanged) else record.group_id
+    return ActivityEvent(
+        index,
+        ActivityKind.LEAVE_CONSUMER_GROUP,
+        group_id,
+        flag=is_expired,
+        consumer=member_id,
+    )
