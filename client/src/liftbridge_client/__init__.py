@@ -15,8 +15,8 @@ from liftbridge_client import access_model, admin_model, events
 from liftbridge_client.activity import ActivityEvent, lost_before
 from liftbridge_client.admin_model import Member, PartitionName
 from liftbridge_client.aio import Client, Publisher, Stream, Streams, Subscription, connect
-from liftbridge_client.aio.access import AccessControl
-from liftbridge_client.aio.admin import AdminClient, connect_admin
+from liftbridge_client.aio.admin.access import AccessControl
+from liftbridge_client.aio.admin.client import AdminClient, connect_admin
 from liftbridge_client.aio.listening import Events
 from liftbridge_client.aio.publisher import Outgoing
 from liftbridge_client.aio.session import ClientStats

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple
 from typing_extensions import TypeVar
 
 from liftbridge_client.errors import LiftbridgeError, UsageError
+from liftbridge_client.quota_model import QuotaUse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -276,6 +277,7 @@ class Caller(NamedTuple):
         proof: How that was proven: `certificate`, `jwt`, `token`, or `anonymous`; empty from older
             brokers.
         expires: End of the proof; `None` for none.
+        quota: What the principal may use; `None` without a quota, and from older brokers.
     """
 
     broker: str
@@ -286,6 +288,7 @@ class Caller(NamedTuple):
     groups: tuple[str, ...] = ()
     proof: str = ""
     expires: datetime | None = None
+    quota: QuotaUse | None = None
 
 
 class StreamInfo(NamedTuple):

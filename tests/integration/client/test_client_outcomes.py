@@ -18,8 +18,8 @@ from grpc import StatusCode
 import liftbridge_client as lb
 from liftbridge_client import connect, connect_admin
 from liftbridge_client.admin_model import Member, PartitionName
-from liftbridge_client.aio.access import AccessControl
-from liftbridge_client.aio.admin import AdminClient
+from liftbridge_client.aio.admin.access import AccessControl
+from liftbridge_client.aio.admin.client import AdminClient
 from liftbridge_client.aio.client import Client
 from liftbridge_client.aio.publisher import Publisher
 from liftbridge_client.aio.stream import Stream

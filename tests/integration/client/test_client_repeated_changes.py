@@ -315,14 +315,14 @@ CHANGES = {
     "retire": (demoted, lambda admin, world: admin.retire(*leaving(world))),
     "set_feature_level": (as_made, lambda admin, _world: admin.set_feature_level(1)),
     "set_catch_up_rate": (as_made, lambda admin, _world: admin.set_catch_up_rate(1 << 20)),
-    "create_token": (of_level_4, lambda admin, _world: admin.create_token("p")),
+    "create_token": (of_level_4, lambda admin, _world: admin.tokens.create("p")),
     "revoke_token": (
         with_token,
-        lambda admin, world: admin.revoke_token(token_of(world)),
+        lambda admin, world: admin.tokens.revoke(token_of(world)),
     ),
     "revoke_token later": (
         with_token,
-        lambda admin, world: admin.revoke_token(token_of(world), after=timedelta(hours=1)),
+        lambda admin, world: admin.tokens.revoke(token_of(world), after=timedelta(hours=1)),
     ),
     "set_stream_owner": (
         as_made,

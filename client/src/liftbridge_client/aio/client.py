@@ -28,6 +28,7 @@ from liftbridge_client.model import (
     TlsFiles,
     Token,
 )
+from liftbridge_client.quota_model import use_of
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 
@@ -130,7 +131,7 @@ class Client:
         return await self._session.refresh()
 
     async def who_am_i(self) -> Caller:
-        """Ask a broker how it sees this client: address, certificate, identity.
+        """Ask a broker how it sees this client: address, certificate, identity, quota.
 
         Raises:
             UnimplementedError: The broker is the original, or an older version of this project.
@@ -153,6 +154,7 @@ class Client:
             tuple(response.groups),
             _PROOFS.get(response.proof, ""),
             EPOCH + timedelta(seconds=expires) if expires else None,
+            use_of(response.quota) if response.HasField("quota") else None,
         )
 
     def activity(

@@ -21,7 +21,7 @@ from liftbridge_client.cli import (
     subscribe,
 )
 from liftbridge_client.cli.access import commands as access
-from liftbridge_client.cli.access import tokens
+from liftbridge_client.cli.access import quotas, tokens
 from liftbridge_client.cli.command import CommandGroup
 from liftbridge_client.cli.local import demo, dev
 
@@ -70,6 +70,7 @@ for _module in (
     access,
     keys,
     tokens,
+    quotas,
     profile_commands,
     examples,
 ):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from liftbridge_client.admin_model import BrokerDescription, BrokerStatus, PartitionStatus
-from liftbridge_client.aio.admin import AdminClient
+from liftbridge_client.aio.admin.client import AdminClient
 from liftbridge_client.cli import exits
 from liftbridge_client.cli.command import Run
 from liftbridge_client.cli.output import Shape, say

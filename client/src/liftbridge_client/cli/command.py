@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from liftbridge_client.aio.admin import AdminClient, connect_admin
+from liftbridge_client.aio.admin.client import AdminClient, connect_admin
 from liftbridge_client.aio.client import Client, connect
 from liftbridge_client.cli import interrupts, profiles, values
 from liftbridge_client.cli.output import Form, Printer, Row, Shape, say

@@ -12,7 +12,7 @@ from liftbridge_client.cli.output import Shape
 async def status(run: Run[MasterKeyStatus]) -> None:
     """Show which master key wraps the keys of how many streams, and which brokers have it."""
     async with run.admin() as admin:
-        for key in await admin.keys_status():
+        for key in await admin.keys.status():
             run.emit(key)
 
 
@@ -24,7 +24,7 @@ async def rotate(
 ) -> None:
     """Choose another master key, and rewrap the keys of all streams with it."""
     async with run.admin() as admin:
-        await admin.rotate_keys(master_key)
+        await admin.keys.rotate(master_key)
     await rewrap(run)
 
 
@@ -33,7 +33,7 @@ async def rewrap(run: Run[RewrappedKeys]) -> None:
     count = 0
     async with run.admin() as admin:
         while True:
-            done = await admin.rewrap_keys()
+            done = await admin.keys.rewrap()
             count += done.rewrapped
             if not done.left or not done.rewrapped:
                 break

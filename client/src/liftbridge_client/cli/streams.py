@@ -20,6 +20,7 @@ from liftbridge_client.model import (
     UncleanMode,
     from_ns,
 )
+from liftbridge_client.quota_model import Limits
 
 PANEL: Final = "Streams"
 FSYNC_POLICIES: Final = ("never", "interval", "commit", "auto")
@@ -82,7 +83,8 @@ class BrokerRow(NamedTuple):
 class CallerRow(NamedTuple):
     """This client as the broker sees it.
 
-    `expires` and `proof_expires`, the ends of certificate and proof, may be absent.
+    `expires` and `proof_expires`, the ends of certificate and proof, may be absent. `limits` are
+    those of the principal's quota, and the delays how long it is slowed down now.
     """
 
     broker: str
@@ -95,6 +97,9 @@ class CallerRow(NamedTuple):
     groups: Sequence[str]
     proof: str
     proof_expires: datetime | None
+    limits: Sequence[str]
+    publish_delay_ms: int
+    read_delay_ms: int
 
 
 class SettingsRow(NamedTuple):
@@ -484,10 +489,10 @@ async def metadata(run: Run[BrokerRow]) -> None:
 
 
 async def whoami(run: Run[CallerRow]) -> None:
-    """Show how a broker sees you: address, listener, certificate, identity."""
+    """Show how a broker sees you: address, listener, certificate, identity, quota."""
     async with run.asking() as lb:
         caller = await lb.who_am_i()
-    certificate = caller.certificate
+    certificate, use = caller.certificate, caller.quota
     run.emit(
         CallerRow(
             broker=caller.broker,
@@ -500,8 +505,17 @@ async def whoami(run: Run[CallerRow]) -> None:
             groups=caller.groups,
             proof=caller.proof,
             proof_expires=caller.expires,
+            limits=() if use is None else _limits_row(use.limits),
+            publish_delay_ms=0 if use is None else use.publish_delay_ms,
+            read_delay_ms=0 if use is None else use.read_delay_ms,
         )
     )
+
+
+def _limits_row(limits: Limits) -> tuple[str, ...]:
+    """Convert limits to texts such as `publish_bytes=1000`."""
+    given = ((name, getattr(limits, name)) for name in limits.__dataclass_fields__)
+    return tuple(f"{name}={limit}" for name, limit in given if limit)
 
 
 def stream_row(stream: StreamInfo) -> StreamRow:

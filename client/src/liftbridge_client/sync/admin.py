@@ -2,8 +2,11 @@
 
 from datetime import timedelta
 
-from liftbridge_client.aio.access import AccessControl
-from liftbridge_client.aio.admin import AdminClient, connect_admin
+from liftbridge_client.aio.admin.access import AccessControl
+from liftbridge_client.aio.admin.api_tokens import ApiTokens
+from liftbridge_client.aio.admin.client import AdminClient, connect_admin
+from liftbridge_client.aio.admin.master_keys import MasterKeys
+from liftbridge_client.aio.admin.quotas import Quotas
 from liftbridge_client.model import TlsFiles
 from liftbridge_client.sync.blocking import Blocking, BlockingClient, blocking, iterating
 
@@ -31,6 +34,30 @@ class SyncAccessControl(Blocking[AccessControl]):
     nats_permissions = blocking(AccessControl.nats_permissions)
 
 
+class SyncApiTokens(Blocking[ApiTokens]):
+    """Blocking API tokens of a cluster; see `ApiTokens`."""
+
+    create = blocking(ApiTokens.create)
+    list = iterating(ApiTokens.list)
+    revoke = blocking(ApiTokens.revoke)
+
+
+class SyncQuotas(Blocking[Quotas]):
+    """Blocking quotas of a cluster; see `Quotas`."""
+
+    list = iterating(Quotas.list)
+    set = blocking(Quotas.set)
+    remove = blocking(Quotas.remove)
+
+
+class SyncMasterKeys(Blocking[MasterKeys]):
+    """Blocking master keys of encrypted streams; see `MasterKeys`."""
+
+    status = blocking(MasterKeys.status)
+    rotate = blocking(MasterKeys.rotate)
+    rewrap = blocking(MasterKeys.rewrap)
+
+
 class SyncAdminClient(BlockingClient[AdminClient]):
     """Blocking administration of a cluster; see `AdminClient`."""
 
@@ -38,6 +65,21 @@ class SyncAdminClient(BlockingClient[AdminClient]):
     def access(self) -> SyncAccessControl:
         """The access rules of the cluster; see `AdminClient.access`."""
         return SyncAccessControl(self._portal, self._original.access)
+
+    @property
+    def tokens(self) -> SyncApiTokens:
+        """The API tokens of the cluster; see `AdminClient.tokens`."""
+        return SyncApiTokens(self._portal, self._original.tokens)
+
+    @property
+    def quotas(self) -> SyncQuotas:
+        """The quotas of the cluster; see `AdminClient.quotas`."""
+        return SyncQuotas(self._portal, self._original.quotas)
+
+    @property
+    def keys(self) -> SyncMasterKeys:
+        """The master keys of encrypted streams; see `AdminClient.keys`."""
+        return SyncMasterKeys(self._portal, self._original.keys)
 
     identities = blocking(AdminClient.identities)
     cluster = blocking(AdminClient.cluster)
@@ -55,13 +97,7 @@ class SyncAdminClient(BlockingClient[AdminClient]):
     settings = blocking(AdminClient.settings)
     reload = blocking(AdminClient.reload)
     set_catch_up_rate = blocking(AdminClient.set_catch_up_rate)
-    keys_status = blocking(AdminClient.keys_status)
-    rotate_keys = blocking(AdminClient.rotate_keys)
-    rewrap_keys = blocking(AdminClient.rewrap_keys)
     set_stream_owner = blocking(AdminClient.set_stream_owner)
-    create_token = blocking(AdminClient.create_token)
-    tokens = iterating(AdminClient.tokens)
-    revoke_token = blocking(AdminClient.revoke_token)
     transfer_leadership = blocking(AdminClient.transfer_leadership)
     elect_preferred = blocking(AdminClient.elect_preferred)
     elect_unclean = blocking(AdminClient.elect_unclean)

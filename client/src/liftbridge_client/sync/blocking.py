@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from liftbridge_client.aio.admin import AdminClient
+from liftbridge_client.aio.admin.client import AdminClient
 from liftbridge_client.aio.client import Client
 from liftbridge_client.sync.portal import Portal
 

@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Final
 
 from liftbridge_client import access_model as model
-from liftbridge_client.aio.admin_calls import AdminCalls
+from liftbridge_client.aio.admin.calls import AdminCalls
 from liftbridge_client.core.arguments import checked_calls
 from liftbridge_client.core.deadlines import one_deadline
 from liftbridge_client.errors import UsageError

@@ -9,7 +9,7 @@ a list, brokers transfer only partitions that the former leader still leads.
 from collections.abc import Sequence
 
 from liftbridge_client import admin_model as model
-from liftbridge_client.aio.admin_calls import AdminCalls, ref_of
+from liftbridge_client.aio.admin.calls import AdminCalls, ref_of
 from liftbridge_client.errors import FailedPreconditionError, LiftbridgeError, NotFoundError
 from liftbridge_proto.ext.v1 import admin_pb2
 

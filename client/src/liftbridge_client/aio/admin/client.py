@@ -1,38 +1,32 @@
 """The admin client: it calls the Admin service of whichever broker can answer."""
 
-import secrets
-import string
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Self, TypeVar
 
 from liftbridge_client import admin_model as model
-from liftbridge_client.aio.access import AccessControl
-from liftbridge_client.aio.admin_calls import AdminCalls, ref_of
-from liftbridge_client.aio.transfers import transfer
+from liftbridge_client.aio.admin.access import AccessControl
+from liftbridge_client.aio.admin.api_tokens import ApiTokens
+from liftbridge_client.aio.admin.calls import AdminCalls, ref_of
+from liftbridge_client.aio.admin.master_keys import MasterKeys
+from liftbridge_client.aio.admin.quotas import Quotas
+from liftbridge_client.aio.admin.transfers import transfer
 from liftbridge_client.core.addresses import ADMIN_PORT, parse_addresses
 from liftbridge_client.core.arguments import checked, checked_calls
 from liftbridge_client.core.deadlines import one_deadline, try_seconds
 from liftbridge_client.errors import (
-    AlreadyExistsError,
     FailedPreconditionError,
     LiftbridgeError,
     NotFoundError,
-    UsageError,
 )
 from liftbridge_client.model import TlsFiles
-from liftbridge_proto.ext.v1 import admin_pb2, tokens_pb2
+from liftbridge_proto.ext.v1 import admin_pb2
 
 _Seen = TypeVar("_Seen")
 
-_ID_DIGITS: Final = string.digits + string.ascii_lowercase
-_ID_LENGTH: Final = 12
-"""Form of the id of a token."""
-
-_TOKENS: Final = "/liftbridge.ext.v1.Tokens/"
 
 _deadline = one_deadline(attrgetter("_calls.call_seconds"))
 
@@ -59,13 +53,6 @@ def connect_admin(
     return AdminClient(
         parse_addresses(servers, ADMIN_PORT), tls=tls, timeout=timeout, retry_time=retry_time
     )
-
-
-def _whole_seconds(name: str, time: timedelta, least: int) -> int:
-    seconds = int(time.total_seconds())
-    if seconds < least:
-        raise UsageError(f"{name} {time}: must be at least {least} s")
-    return seconds
 
 
 @checked_calls
@@ -117,6 +104,21 @@ class AdminClient:
     def access(self) -> AccessControl:
         """The access rules of the cluster."""
         return AccessControl(self._calls)
+
+    @property
+    def tokens(self) -> ApiTokens:
+        """The API tokens of the cluster."""
+        return ApiTokens(self._calls)
+
+    @property
+    def quotas(self) -> Quotas:
+        """The quotas of the cluster."""
+        return Quotas(self._calls)
+
+    @property
+    def keys(self) -> MasterKeys:
+        """The master keys of encrypted streams."""
+        return MasterKeys(self._calls)
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -310,96 +312,6 @@ class AdminClient:
         await self._calls.call("SetCatchUpRate", request, admin_pb2.SetCatchUpRateResponse)
 
     # -- keys of encrypted streams --------------------------------------------------------------
-
-    async def keys_status(self) -> tuple[model.MasterKeyStatus, ...]:
-        """List the master keys of encrypted streams, with the brokers that have them."""
-        response = await self._calls.call(
-            "KeysStatus", admin_pb2.KeysStatusRequest(), admin_pb2.KeysStatusResponse
-        )
-        return model.keys_of(response)
-
-    async def rotate_keys(self, master_key: str) -> int:
-        """Choose the master key that wraps data keys from now on.
-
-        Return the number of data keys that are still wrapped by another one; see `rewrap_keys`.
-
-        Raises:
-            FailedPreconditionError: A broker with encrypted replicas has not reported the key.
-        """
-        request = admin_pb2.RotateKeysRequest(master_key=master_key)
-        response = await self._calls.call("RotateKeys", request, admin_pb2.RotateKeysResponse)
-        return response.left
-
-    async def rewrap_keys(self) -> model.RewrappedKeys:
-        """Rewrap up to 256 data keys with the chosen master key; repeat it while any are left."""
-        response = await self._calls.call(
-            "RewrapKeys", admin_pb2.RewrapKeysRequest(), admin_pb2.RewrapKeysResponse
-        )
-        return model.RewrappedKeys(response.rewrapped, response.left)
-
-    @_deadline
-    async def create_token(
-        self, principal: str, *, groups: Sequence[str] = (), lifetime: timedelta | None = None
-    ) -> model.NewToken:
-        """Create an API token; its secret is in no other answer.
-
-        Args:
-            principal: Whom its bearer acts for.
-            groups: Groups of the principal.
-            lifetime: Time after which the token ends, in whole seconds; `None` for never.
-
-        Raises:
-            UsageError: The lifetime is shorter than a second.
-        """
-        request = tokens_pb2.CreateTokenRequest(
-            principal=principal,
-            groups=groups,
-            lifetime_seconds=0 if lifetime is None else _whole_seconds("lifetime", lifetime, 1),
-        )
-        while True:
-            request.id = "".join(secrets.choice(_ID_DIGITS) for _ in range(_ID_LENGTH))
-            try:
-                answer = await self._calls.call(
-                    _TOKENS + "CreateToken", request, tokens_pb2.CreateTokenResponse
-                )
-            except AlreadyExistsError as error:
-                if not error.may_be_done:
-                    raise
-                # An attempt created it whose answer was lost: nobody will ever have its secret.
-                await self.revoke_token(request.id)
-            else:
-                return model.NewToken(answer.secret, model.token_of(answer.token))
-
-    async def tokens(self) -> AsyncGenerator[model.ApiToken, None]:
-        """List API tokens in order of their ids."""
-        request = tokens_pb2.ListTokensRequest(page_size=1_000)
-        while True:
-            response = await self._calls.call(
-                _TOKENS + "ListTokens", request, tokens_pb2.ListTokensResponse
-            )
-            for token in response.tokens:
-                yield model.token_of(token)
-            request.page_token = response.next_page_token
-            if not request.page_token:
-                return
-
-    async def revoke_token(self, token_id: str, *, after: timedelta = timedelta(0)) -> None:
-        """End an API token, at once or after some time, while its users get another one.
-
-        One that ends earlier already stays as it is.
-
-        Raises:
-            NotFoundError: There is no such token.
-            UsageError: The time is negative.
-        """
-        request = tokens_pb2.RevokeTokenRequest(
-            id=token_id, after_seconds=_whole_seconds("after", after, 0)
-        )
-        try:
-            await self._calls.call(_TOKENS + "RevokeToken", request, tokens_pb2.RevokeTokenResponse)
-        except NotFoundError as error:
-            if after or not error.may_be_done:  # otherwise an earlier attempt removed it
-                raise
 
     async def set_stream_owner(
         self, stream: str, owner: str, *, stream_id: int, expected: str = ""

@@ -1,0 +1,1 @@
+"""The admin client: calls of the services for operators."""

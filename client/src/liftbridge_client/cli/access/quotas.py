@@ -1,0 +1,152 @@
+"""`liftbridge quota`: how much principals and streams may use."""
+
+from typing import Annotated, Final, NamedTuple
+
+import typer
+
+from liftbridge_client.cli import values
+from liftbridge_client.cli.command import CommandGroup, Run, command
+from liftbridge_client.cli.output import Shape
+from liftbridge_client.quota_model import KINDS, Limits, Quota, QuotaKind
+
+GROUP: Final = "quota"
+
+
+class RemovedRow(NamedTuple):
+    """A quota that exists no longer."""
+
+    kind: str
+    name: str
+
+
+Kind = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND", parser=values.one_of(*KINDS), help="What it limits: principal or stream."
+    ),
+]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Name of the principal or stream; * for each principal without a quota of its own.",
+    ),
+]
+
+
+async def list_(run: Run[Quota]) -> None:
+    """List quotas; 0 is no limit."""
+    async with run.admin() as admin:
+        async for quota in admin.quotas.list():
+            run.emit(quota)
+
+
+async def set_(
+    run: Run[Quota],
+    kind: Kind,
+    name: Name,
+    *,
+    publish_bytes: Annotated[
+        int,
+        typer.Option(
+            "--publish-bytes",
+            parser=values.size,
+            metavar="SIZE",
+            help="Bytes published in a second through each broker, such as 10MB.",
+        ),
+    ] = 0,
+    publish_messages: Annotated[
+        int,
+        typer.Option(
+            "--publish-messages",
+            min=0,
+            metavar="N",
+            help="Messages published in a second through each broker.",
+        ),
+    ] = 0,
+    read_bytes: Annotated[
+        int,
+        typer.Option(
+            "--read-bytes",
+            parser=values.size,
+            metavar="SIZE",
+            help="Bytes that each broker sends to readers in a second.",
+        ),
+    ] = 0,
+    read_messages: Annotated[
+        int,
+        typer.Option(
+            "--read-messages",
+            min=0,
+            metavar="N",
+            help="Messages that each broker sends to readers in a second.",
+        ),
+    ] = 0,
+    subscriptions: Annotated[
+        int,
+        typer.Option(
+            "--subscriptions",
+            min=0,
+            metavar="N",
+            help="Subscriptions of a principal that are open at each broker.",
+        ),
+    ] = 0,
+    streams: Annotated[
+        int,
+        typer.Option("--streams", min=0, metavar="N", help="Streams that a principal may create."),
+    ] = 0,
+    stored_bytes: Annotated[
+        int,
+        typer.Option(
+            "--stored-bytes",
+            parser=values.size,
+            metavar="SIZE",
+            help="Bytes of each partition of a stream, beyond which it takes no messages.",
+        ),
+    ] = 0,
+) -> None:
+    """Set all limits of a principal or a stream; those left out are no limits any more."""
+    limits = Limits(
+        publish_bytes=publish_bytes,
+        publish_messages=publish_messages,
+        read_bytes=read_bytes,
+        read_messages=read_messages,
+        subscriptions=subscriptions,
+        streams=streams,
+        stored_bytes=stored_bytes,
+    )
+    async with run.admin() as admin:
+        await admin.quotas.set(_kind(kind), name, limits)
+    run.emit(
+        Quota(
+            _kind(kind),
+            name,
+            publish_bytes,
+            publish_messages,
+            read_bytes,
+            read_messages,
+            subscriptions,
+            streams,
+            stored_bytes,
+        )
+    )
+
+
+async def remove(run: Run[RemovedRow], kind: Kind, name: Name) -> None:
+    """Remove the quota of a principal or a stream."""
+    async with run.admin() as admin:
+        await admin.quotas.remove(_kind(kind), name)
+    run.emit(RemovedRow(kind, name))
+
+
+def _kind(text: str) -> QuotaKind:
+    return "stream" if text == "stream" else "principal"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(help="Limit how much principals and streams use.", cls=CommandGroup)
+    command(group, "list", Shape(Quota, is_many=True), group=GROUP, is_admin=True)(list_)
+    command(group, "set", Shape(Quota), group=GROUP, is_admin=True)(set_)
+    command(group, "remove", Shape(RemovedRow), group=GROUP, is_admin=True)(remove)
+    app.add_typer(group, name=GROUP, rich_help_panel="Operation")
