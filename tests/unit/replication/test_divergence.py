@@ -87,7 +87,11 @@ def act(log, outcome):
 
 
 def cuts(done):
-    return [outcome[0] for outcome in done if isinstance(outcome, Truncate | RestartAt)]
+    return [
+        outcome.end if isinstance(outcome, Truncate) else outcome.offset
+        for outcome in done
+        if isinstance(outcome, Truncate | RestartAt)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_cut_at_the_log_start_leaves_nothing_below():
     log.set_log_start(4)
     state = partition_of("a", leader_epoch=6, unclean_epoch=6)
     found = answered(log, state=state, diverging=(LeaderEpoch(1), Offset(3)))
-    assert (type(found), *found) == (RestartAt, 4, True)
+    assert found == RestartAt(Offset(4), is_below_high_watermark=True)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_records_that_do_not_belong_here_are_rejected(data, reason):
 # Where the logs part.
 
 
-@pytest.mark.parametrize("log_start", [3, 2])
+@pytest.mark.parametrize("log_start", [4, 3, 2])
 def test_divergence_truncates_and_never_below_the_log_start(log_start):
     log = ReplicaLog.of((1, 4))
     log.set_log_start(log_start)
@@ -279,7 +279,7 @@ def test_divergence_truncates_and_never_below_the_log_start(log_start):
     state = partition_of(leader_epoch=9, unclean_epoch=9)
     found = answered(log, state=state, diverging=(LeaderEpoch(1), Offset(3)))
     cut = Truncate if log_start < 3 else RestartAt
-    assert (type(found), *found) == (cut, 3, True)
+    assert found == cut(Offset(max(3, log_start)), is_below_high_watermark=True)
 
 
 def test_divergence_where_the_log_of_the_leader_begins_keeps_nothing_below():
@@ -326,7 +326,7 @@ def test_divergence_after_an_unclean_election_keeps_nothing_that_was_compacted()
         Offset(1), is_below_high_watermark=True
     )
     log.set_log_start(3)
-    assert answered(log, state=state, diverging=(LeaderEpoch(1), Offset(5))) == Truncate(
+    assert answered(log, state=state, diverging=(LeaderEpoch(1), Offset(5))) == RestartAt(
         Offset(3), is_below_high_watermark=True
     )
 

@@ -7,6 +7,7 @@ peer is asserted. Marks such as `# guard F3.epoch` name guards of the rules;
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import CorruptionError
@@ -60,13 +61,18 @@ class Wait(NamedTuple):
     is_retry: bool
 
 
-class Rejected(NamedTuple):
+# Not tuples: those of one shape would be equal, whatever their class.
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
     """The records are not those requested: count and report that, and request them again later."""
 
     reason: str
 
 
-class Truncate(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Truncate:
     """Truncate the log and its epochs at `end`, even without a record there; then fetch again.
 
     Attributes:
@@ -79,7 +85,8 @@ class Truncate(NamedTuple):
     is_below_high_watermark: bool
 
 
-class RestartAt(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RestartAt:
     """Drop the log and restart at `offset`.
 
     The leader has no older records, or this log holds records that the leader lacks.
@@ -119,7 +126,8 @@ class Append(NamedTuple):
     copied: Copied = NOT_COPIED
 
 
-class Damaged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Damaged:
     """The local log contradicts committed records: declare it unclean, then set it aside (F5)."""
 
     reason: str
