@@ -67,6 +67,8 @@ CALLS = {
     "cluster elect": ["s/0"],
     "cluster reassign": ["s", "0", "broker"],
     "cluster transfer-metadata": ["--to", "broker"],
+    "token create": ["billing", "--group", "ops", "--lifetime", "90d"],
+    "token list": [],
 }
 # Has nothing to print, and what has to be undone for the other tests.
 EMPTY = {"cluster reassignments"}
@@ -84,6 +86,7 @@ REFUSED = {
     "cluster add-learner": ["broker", ""],
     "cluster promote": ["b9", "directory"],
     "cluster remove-member": ["broker", "", "--yes"],
+    "token revoke": ["a" * 12],
 }
 LONG_RUNNING = {"dev", "demo"}  # have tests of their own; their schema is walked here
 ASKING = {

@@ -330,7 +330,10 @@ class AdminClient:
                 if not error.may_be_done:
                     raise
                 # An attempt created it whose answer was lost: nobody will ever have its secret.
-                await self.revoke_token(request.id)
+                try:
+                    await self.revoke_token(request.id)
+                except LiftbridgeError:
+                    raise error from None
             else:
                 return model.NewToken(answer.secret, model.token_of(answer.token))
 
