@@ -107,6 +107,7 @@ _LISTED: Final = {
     "partition": "Check the number; `liftbridge partitions STREAM` lists the partitions.",
     "broker": "Check the id; `liftbridge cluster brokers` lists the brokers, and "
     "`liftbridge cluster members` those of the metadata group.",
+    "token": "Check the id; `liftbridge token list` lists the tokens.",
 }
 """Advice, by the word for the kind of object that was not found."""
 

@@ -23,6 +23,9 @@ PROGRAM = str(Path(sys.executable).parent / "liftbridge")
 # Bytecode is cached as on a user's machine: without, half of a start is compiling.
 CACHED = {"PYTHONDONTWRITEBYTECODE": ""}
 
+ADMIN = ("access", "cluster", "keys", "quota", "token")
+"""First words of commands that call the port for operators."""
+
 # How each command is called so that it works, after the streams `s`, `gone` and `paused` exist.
 CALLS = {
     "create": ["made-{form}"],
@@ -56,6 +59,9 @@ CALLS = {
     "access import": ["/dev/null"],
     "access nats-permissions": ["alice"],
     "access disable": ["--yes"],
+    "quota set": ["principal", "billing", "--publish-bytes", "10MB"],
+    "quota list": [],
+    "quota remove": ["principal", "billing"],
     "cluster status": [],
     "cluster check": [],
     "cluster members": [],
@@ -76,6 +82,8 @@ CALLS = {
     "cluster elect": ["s/0"],
     "cluster reassign": ["s", "0", "broker"],
     "cluster transfer-metadata": ["--to", "broker"],
+    "token create": ["billing", "--group", "ops", "--lifetime", "90d"],
+    "token list": [],
 }
 # Has nothing to print, and what has to be undone for the other tests.
 EMPTY = {"cluster reassignments", "access grant", "access revoke", "access import"}
@@ -93,6 +101,7 @@ REFUSED = {
     "cluster add-learner": ["broker", ""],
     "cluster promote": ["b9", "directory"],
     "cluster remove-member": ["broker", "", "--yes"],
+    "token revoke": ["a" * 12],
 }
 LONG_RUNNING = {"dev", "demo"}  # have tests of their own; their schema is walked here
 ASKING = {
@@ -243,7 +252,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(liftbridge, words):
 @pytest.mark.parametrize("words", sorted(set(CALLS) & set(ASKING)))
 def test_absent_server_is_one_line_and_exit_code_3(liftbridge, words):
     arguments = [argument.format(form="x") for argument in CALLS[words]]
-    option = "--admin" if words.startswith(("access", "cluster")) else "--servers"
+    option = "--admin" if words.startswith(ADMIN) else "--servers"
     result = liftbridge(*words.split(), *arguments, option, "127.0.0.1:1", "--timeout", "0.2")
     assert (result.returncode, result.stdout) == (3, "")
     assert "no answer from 127.0.0.1:1 (given): " in result.stderr
@@ -255,7 +264,7 @@ def test_absent_server_is_one_line_and_exit_code_3(liftbridge, words):
 @pytest.mark.parametrize("words", sorted(set(CALLS) & set(ASKING)))
 def test_server_that_is_no_broker_is_one_line_with_a_remedy(liftbridge, web_server, words):
     arguments = [argument.format(form="x") for argument in CALLS[words]]
-    option = "--admin" if words.startswith(("access", "cluster")) else "--servers"
+    option = "--admin" if words.startswith(ADMIN) else "--servers"
     result = liftbridge(*words.split(), *arguments, option, web_server, "--timeout", "0.5")
     assert (result.returncode, result.stdout) == (3, "")
     assert f"{web_server} speaks HTTP/1, not gRPC" in result.stderr
@@ -274,7 +283,7 @@ def interrupt(silent, ended):
 @pytest.mark.parametrize("words", sorted(ASKING))
 def test_command_that_waits_for_an_answer_is_ended_by_ctrl_c(liftbridge, words):
     arguments = [argument.format(form="x") for argument in ASKING[words]]
-    option = "--admin" if words.startswith(("access", "cluster")) else "--servers"
+    option = "--admin" if words.startswith(ADMIN) else "--servers"
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         peer = threading.Thread(target=interrupt, args=(silent, ended))

@@ -17,6 +17,7 @@ LISTED_BY = {
     "commit": "`liftbridge streams`",
     "partition": "`liftbridge partitions STREAM`",
     "broker": "`liftbridge cluster brokers`",
+    "token": "`liftbridge token list`",
 }
 """The command that lists what exists, by the first word for what does not."""
 

@@ -27,6 +27,7 @@ WRONG = {
     "table": (b"profiles = 5\n", "`profiles` a table"),
     "profile": (b"profiles.a = 5\n", "profiles.a 5: must be a table"),
 }
+FLAGS = ("tls", "plain_token")
 TYPES = {
     f"{key} {value[:9].decode()}": (
         b"[profiles.a]\n%b = %b\n" % (key.encode(), value),
@@ -34,8 +35,8 @@ TYPES = {
     )
     for key in profiles.Profile._fields
     for value in VALUES
-    if not (value.startswith(b'"') and key not in ("servers", "admin", "tls"))
-    if (key, value) != ("tls", b"true")
+    if not (value.startswith(b'"') and key not in ("servers", "admin", *FLAGS))
+    if not (key in FLAGS and value == b"true")
 }
 
 

@@ -78,7 +78,13 @@ async def add(
         str, typer.Option(parser=values.given, metavar="HOST:PORT,...", help="Admin ports.")
     ] = profiles.ADMIN_DEFAULT,
     token_file: Annotated[
-        Path | None, _pem("File with the bearer token, read again when it changes.")
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            metavar="PATH",
+            help="File with the bearer token, read again when it changes.",
+        ),
     ] = None,
     plain_token: Annotated[
         bool,
@@ -102,7 +108,7 @@ async def add(
         server_name=server_name,
         admin=admin,
         plain_token=plain_token,
-        **{option: str(path) for option, path in files.items() if path is not None},
+        **{option: str(path.absolute()) for option, path in files.items() if path is not None},
     )
     if (given := profile.tls_files()) is not None:
         read_pem(given)

@@ -11,7 +11,12 @@ from liftbridge_client import admin_model as model
 from liftbridge_client.aio.admin.calls import AdminCalls
 from liftbridge_client.core.arguments import checked_calls
 from liftbridge_client.core.deadlines import one_deadline
-from liftbridge_client.errors import AlreadyExistsError, NotFoundError, UsageError
+from liftbridge_client.errors import (
+    AlreadyExistsError,
+    LiftbridgeError,
+    NotFoundError,
+    UsageError,
+)
 from liftbridge_proto.ext.v1 import tokens_pb2
 
 _TOKENS: Final = "/liftbridge.ext.v1.Tokens/"
@@ -58,7 +63,10 @@ class ApiTokens:
                 if not error.may_be_done:
                     raise
                 # An attempt created it whose answer was lost: nobody will ever have its secret.
-                await self.revoke(request.id)
+                try:
+                    await self.revoke(request.id)
+                except LiftbridgeError:
+                    raise error from None
             else:
                 return model.NewToken(answer.secret, model.token_of(answer.token))
 

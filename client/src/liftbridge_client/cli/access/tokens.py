@@ -70,19 +70,20 @@ async def revoke(
     token: Annotated[str, typer.Argument(metavar="ID", help="Id of the token.")],
     *,
     after: Annotated[
-        timedelta,
+        timedelta | None,
         typer.Option(
             "--after",
             parser=values.duration,
             metavar="TIME",
             help="Time until it ends, such as 1h, while its users get another one.",
         ),
-    ] = timedelta(0),
+    ] = None,
 ) -> None:
     """End an API token, at once by default; running calls end within two seconds."""
+    wait = after or timedelta(0)
     async with run.admin() as admin:
-        await admin.tokens.revoke(token, after=after)
-    run.emit(RevokedRow(token, after.total_seconds()))
+        await admin.tokens.revoke(token, after=wait)
+    run.emit(RevokedRow(token, wait.total_seconds()))
 
 
 def register(app: typer.Typer) -> None:
