@@ -400,10 +400,11 @@ KINDS: Final[Mapping[str, Callable[[CommandMaker], Command]]] = {
 WEIGHTS: Final[Mapping[str, int]] = {
     "register": 10, "unfence": 20, "fence": 5, "alter_partition": 40, "create": 10, "reassign": 4,
     "recover": 6, "change_leader": 4, "prefer": 4, "alter": 4, "remove": 1, "level": 1,
-    "bootstrap": 1, "cordon": 1, "mark": 1, "catch_up_rate": 1, "set_activity": 1,
-    "confirm_activity": 1,
+    "bootstrap": 1, "cordon": 1, "mark": 1, "catch_up_rate": 1, "set_activity": 0,
+    "confirm_activity": 0,
 }  # fmt: skip
-"""Weight of each kind of command; 2 for kinds that are not listed."""
+"""Weight of each kind of command; 2 for kinds that are not listed. Lives at the low feature levels
+of these commands would only see those of the activity stream refused."""
 
 
 def random_command(random: Random, state: ClusterState) -> Command:
