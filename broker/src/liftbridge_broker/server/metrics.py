@@ -96,6 +96,7 @@ class BrokerMetrics:
             "broker_ready": int(self.is_ready()),
             "metadata_applied_index": self.node.state.applied_index,
             "streams": len(self.node.state.streams),
+            "streams_locked": self.node.context.data_keys.locked_count,
             "partitions": len(partitions),
             "partitions_offline": sum(bool(p.offline_reason) for p in partitions),
             "partitions_paused": sum(p.is_paused for p in partitions),
