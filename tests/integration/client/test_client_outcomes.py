@@ -57,6 +57,8 @@ CHANGES = {
     "retire": (AdminClient, "retire", ("b", "d")),
     "set_feature_level": (AdminClient, "set_feature_level", (1,)),
     "set_catch_up_rate": (AdminClient, "set_catch_up_rate", (1,)),
+    "rotate_keys": (AdminClient, "rotate_keys", ("k",)),
+    "rewrap_keys": (AdminClient, "rewrap_keys", ()),
     "set_stream_owner": (AdminClient, "set_stream_owner", ("s", "o"), {"stream_id": 1}),
     "transfer_leadership": (AdminClient, "transfer_leadership", (PARTITION,)),
     "elect_preferred": (AdminClient, "elect_preferred", (PARTITION,)),
@@ -80,7 +82,7 @@ OTHERS = {
     Publisher: {"aclose", "flush", "on_settled", "publish_nowait"},
     AdminClient: {
         *("aclose", "broker_status", "brokers", "check_restart", "cluster", "identities"),
-        *("partitions", "reassignments", "settings", "verify_restart"),
+        *("keys_status", "partitions", "reassignments", "settings", "verify_restart"),
     },
 }
 

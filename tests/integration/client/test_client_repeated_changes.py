@@ -14,6 +14,7 @@ from functools import partial
 import grpc.aio
 import pytest
 
+from liftbridge_broker.controller.commands import FEATURE_LEVEL, SetFeatureLevel, SetMasterKey
 from liftbridge_broker.model.streams import UncleanMode
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_client import AdminClient, Member, PartitionName, connect_admin
@@ -23,6 +24,7 @@ from liftbridge_proto.ext.v1 import admin_pb2
 from liftbridge_testkit.admin_calls import admin_of
 from liftbridge_testkit.admin_ports import admin_ports
 from liftbridge_testkit.cluster_world import ClusterWorld
+from liftbridge_testkit.held_keys import master
 
 FATES = ("before", "after", "with", "late")
 """What happens to the first attempt, whose answer is always lost: it gets to no broker, or does so
@@ -231,6 +233,23 @@ def leaderless(world):
     world.until(lambda: any(one.consensus.is_leader for one in world.alive))
 
 
+def keyed(world):
+    """A stream is encrypted, and all brokers have two master keys."""
+    world.propose(SetFeatureLevel(feature_level=FEATURE_LEVEL))
+    for member in world.alive:
+        member.masters.set({"k1": master(1), "k2": master(2)})
+        member.node.renew_master_keys(world.now)
+    brokers = metadata_leader(world).node.state.brokers
+    world.until(lambda: all(one.master_keys for one in brokers.values()))
+    world.create("e", encryption=True)
+
+
+def rotated(world):
+    """The other master key is chosen, and the data key is not rewrapped yet."""
+    keyed(world)
+    world.propose(SetMasterKey(master_key="k2"))
+
+
 # -- changes ------------------------------------------------------------------------------------
 
 NAME = PartitionName("s", 0)
@@ -301,6 +320,8 @@ CHANGES = {
     "retire": (demoted, lambda admin, world: admin.retire(*leaving(world))),
     "set_feature_level": (as_made, lambda admin, _world: admin.set_feature_level(1)),
     "set_catch_up_rate": (as_made, lambda admin, _world: admin.set_catch_up_rate(1 << 20)),
+    "rotate_keys": (keyed, lambda admin, _world: admin.rotate_keys("k2")),
+    "rewrap_keys": (rotated, lambda admin, _world: admin.rewrap_keys()),
     "set_stream_owner": (
         as_made,
         lambda admin, world: admin.set_stream_owner("s", "o", stream_id=stream_id(world)),
@@ -371,7 +392,7 @@ CHANGES = {
 }
 OTHERS = {
     *("aclose", "broker_status", "brokers", "check_restart", "cluster", "identities"),
-    *("partitions", "reassignments", "settings", "verify_restart"),
+    *("keys_status", "partitions", "reassignments", "settings", "verify_restart"),
 }
 
 ALL, LEADER = "all, the leader last", "the leader alone"
@@ -396,6 +417,8 @@ def told(change, answer):
     """What a caller learns; metadata indexes differ from world to world."""
     if isinstance(answer, Election):
         return answer.leader
+    if change == "rewrap_keys":
+        return answer.left  # what is rewrapped already does not count again
     if isinstance(answer, int) and "reassignment" in change:
         return answer > 0
     if " from" in change or " of all" in change:
@@ -413,7 +436,11 @@ def seen(world):
         "leader": (leader.broker, leader.consensus.term),
         "members": (group.voters, group.learners),
         "cluster": (state.cluster_id, state.feature_level, state.catch_up_rate),
-        "streams": [(one.name, one.owner) for one in state.streams.values()],
+        "streams": [
+            (one.name, one.owner, one.data_key and one.data_key.master_key)
+            for one in state.streams.values()
+        ],
+        "master key": state.master_key,
         "brokers": [(one.broker, one.cordoned, one.removed) for one in state.brokers.values()],
         "partitions": [
             (one.partition_id, one.leader, one.replicas, one.target)
