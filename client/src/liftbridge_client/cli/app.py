@@ -14,7 +14,6 @@ from liftbridge_client.cli import (
     cursors,
     examples,
     exits,
-    keys,
     profile_commands,
     publish,
     streams,
@@ -65,7 +64,6 @@ for _module in (
     cursors,
     bench,
     cluster,
-    keys,
     profile_commands,
     examples,
 ):

@@ -380,3 +380,13 @@ def register(app: typer.Typer) -> None:
     ):
         command(group, name, shape, group=GROUP, is_admin=True)(body)
     app.add_typer(group, name=GROUP, rich_help_panel="Operation")
+    _register_keys(app)
+
+
+def _register_keys(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="Show and rotate the master keys of encrypted streams.", cls=CommandGroup
+    )
+    for name, shape, body in cluster_changes.KEY_COMMANDS:
+        command(group, name, shape, group="keys", is_admin=True)(body)
+    app.add_typer(group, name="keys", rich_help_panel="Operation")

@@ -5,7 +5,13 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from liftbridge_client.admin_model import Member, PartitionName, PartitionOutcome
+from liftbridge_client.admin_model import (
+    MasterKeyStatus,
+    Member,
+    PartitionName,
+    PartitionOutcome,
+    RewrappedKeys,
+)
 from liftbridge_client.cli import exits, values
 from liftbridge_client.cli.command import Run
 from liftbridge_client.cli.output import Shape
@@ -373,6 +379,37 @@ async def remove_member(
     run.emit(DoneRow(name, "removed from the metadata group", None))
 
 
+async def keys(run: Run[MasterKeyStatus]) -> None:
+    """Show which master key wraps the keys of how many streams, and which brokers have it."""
+    async with run.admin() as admin:
+        for key in await admin.keys_status():
+            run.emit(key)
+
+
+async def rotate_keys(
+    run: Run[RewrappedKeys],
+    master_key: Annotated[
+        str, typer.Argument(metavar="KEY", help="Id of a master key that all brokers have.")
+    ],
+) -> None:
+    """Choose another master key, and rewrap the keys of all streams with it."""
+    async with run.admin() as admin:
+        await admin.rotate_keys(master_key)
+    await rewrap_keys(run)
+
+
+async def rewrap_keys(run: Run[RewrappedKeys]) -> None:
+    """Rewrap the keys of streams that another master key wraps, after an interrupted rotation."""
+    count = 0
+    async with run.admin() as admin:
+        while True:
+            done = await admin.rewrap_keys()
+            count += done.rewrapped
+            if not done.left or not done.rewrapped:
+                break
+    run.emit(RewrappedKeys(count, done.left))
+
+
 COMMANDS: Final = (
     ("cordon", Shape(DoneRow), cordon),
     ("drain", Shape(DoneRow), drain),
@@ -395,3 +432,10 @@ COMMANDS: Final = (
     ("remove-member", Shape(DoneRow), remove_member),
 )
 """Name, row type and function of each command."""
+
+KEY_COMMANDS: Final = (
+    ("status", Shape(MasterKeyStatus, is_many=True), keys),
+    ("rotate", Shape(RewrappedKeys), rotate_keys),
+    ("rewrap", Shape(RewrappedKeys), rewrap_keys),
+)
+"""The same for `liftbridge keys`."""
