@@ -11,6 +11,8 @@ from liftbridge_broker.config.table import SETTINGS
 ADMIN_TLS = {"admin.tls.cert": "c", "admin.tls.key": "k", "admin.tls.ca": "a"}
 # What is given beside a setting so that it is accepted, and a first value where "" is another case.
 BESIDE = {
+    "encryption.key": {"encryption.key": "one"},
+    "streams.encryption": {"encryption.keys.file": "keys"},
     "tls.key": {"tls.cert": "c", "tls.key": "k"},
     "tls.cert": {"tls.cert": "c", "tls.key": "k"},
     "tls.client.auth.enabled": {"tls.cert": "c", "tls.key": "k", "tls.client.auth.ca": "a"},

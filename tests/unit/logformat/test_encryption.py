@@ -48,7 +48,17 @@ def resealed(batch: bytes, **changes: int) -> bytes:
 
 
 def plain_of(batch: bytes, *, key: bytes = b"k" * 32) -> bytes:
-    return cipher(PARTITION, key=key).open_batch(batch)
+    """Open a batch in both ways, which agree; or in neither."""
+    opener = cipher(PARTITION, key=key)
+    try:
+        plain = opener.open_batch(batch)
+    except CorruptionError:
+        with pytest.raises(CorruptionError):
+            opener.frames_at(batch, 0)
+        raise
+    frames = plain[HEADER_SIZE:]
+    assert opener.frames_at(b"x" * 7 + batch, 7) == (7 + len(batch), header_of(batch).count, frames)
+    return plain
 
 
 def test_batch_opens_to_the_same_bytes_and_shows_none_of_them() -> None:
