@@ -108,6 +108,13 @@ def test_no_changed_byte_opens() -> None:
             plain_of(resealed(bytes(changed)))
 
 
+@pytest.mark.parametrize("changes", [{"base_offset": 4}, {"last_offset": 9}], ids=str)
+def test_range_beyond_what_was_encrypted_does_not_open(changes: dict[str, int]) -> None:
+    made = cipher().close_batch(Batches().sparse(5, 9, {5: SECRET, 7: b"b"}))
+    with pytest.raises(CorruptionError, match="contradict"):
+        plain_of(resealed(made, **changes))
+
+
 def test_key_of_another_partition_does_not_open() -> None:
     made = cipher().close_batch(Batches().make(5, [SECRET]))
     with pytest.raises(CorruptionError, match="does not decrypt"):

@@ -373,3 +373,35 @@ def test_names_are_checked_before_keys() -> None:
     outcome = world.propose(creation)
     assert isinstance(outcome, InvalidRequestError)
     assert outcome.text == "Name cannot be empty"
+
+
+def test_service_that_returns_another_data_key_locks() -> None:
+    masters = HeldKeys(**K1)
+    world = world_of(masters)
+    publish(world, world.create(encryption=True), SECRETS[0])
+    masters.is_wrong = True
+    world.kill()
+    error = world.publish(world.partition(), b"x").error
+    assert isinstance(error, KeyUnavailableError)
+    assert "master key 'k1' unwraps another data key" in error.text
+
+
+def test_late_answer_of_the_service_does_not_count() -> None:
+    masters = HeldKeys(**K1)
+    world = world_of(masters)
+    publish(world, world.create(encryption=True), SECRETS[0])
+    masters.is_slow = True
+    world.kill()
+    masters.set({})
+    world.node.renew_master_keys(world.now)
+    masters.answer(newest_first=True)
+    assert isinstance(world.publish(world.partition(), b"x").error, KeyUnavailableError)
+    assert world.node.context.data_keys.locked_count == 1
+
+
+def test_later_default_does_not_describe_streams_of_before() -> None:
+    world = world_of(HeldKeys(**K1))
+    world.create()
+    world.node.set_defaults(StreamOptions(encryption=True), world.now)
+    stream = world.node.state.streams[_id(world)]
+    assert not world.node.context.options_of(stream).encryption

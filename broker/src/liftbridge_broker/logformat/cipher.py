@@ -92,11 +92,9 @@ class BatchCipher:
         self._count = 0
 
     def unlock(self, key: bytes) -> None:
-        """Use a key, the result of `partition_key`; another key starts with a new salt."""
+        """Use the key of the partition, the result of `partition_key`; it never changes."""
         assert len(key) == KEY_SIZE
-        if key != self._key:
-            self.lock(self._error)
-            self._key = key
+        self._key = key
 
     def lock(self, error: LiftbridgeError) -> None:
         """Forget all keys; everything that needs them raises `error`."""
