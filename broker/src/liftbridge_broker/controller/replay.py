@@ -85,7 +85,7 @@ def replay(state: ClusterState, record: Record) -> None:
         case PublisherInitialised() | PublisherForgotten():
             _replay_publisher(state, record)
         case DataKeySet():
-            state.streams[record.stream_id].data_key = record.key
+            state.set_data_key(record.stream_id, record.key)
         case MasterKeySet():
             state.master_key = record.master_key
         case _:
