@@ -12,11 +12,13 @@ from random import Random
 import pytest
 
 from liftbridge_broker.logformat.batch import HEADER_SIZE, walk_verified
+from liftbridge_broker.logformat.cipher import BatchCipher
 from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.storage.log.opened import OpenedReader
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.log.state import LogState
 from liftbridge_broker.storage.log.types import EMPTY_STATE, LogLimits, RecoveryReport
-from liftbridge_testkit.batches import PARTITION, Batches, frames_of, header_of
+from liftbridge_testkit.batches import PARTITION, Batches, cipher, frames_of, header_of
 from liftbridge_testkit.memory_files import MemoryFiles, PowerCutError
 
 DIRECTORY = "streams/foo/0"
@@ -31,11 +33,13 @@ class Owner:
         journal: Small state as it would be read after a crash.
         synced: Records that were reported as synced.
         states: All states the log has been in or was going to be in, since the last sync.
+        cipher: Encrypts and decrypts the log; `None` for a plain one.
     """
 
-    def __init__(self, files: MemoryFiles, *, commit: bool) -> None:
+    def __init__(self, files: MemoryFiles, *, commit: bool, encrypted: bool = False) -> None:
         self.files = files
         self.commit = commit
+        self.cipher = cipher() if encrypted else None
         self.made = Batches()
         self.journal: LogState = EMPTY_STATE
         self.records: Records = {}
@@ -48,6 +52,9 @@ class Owner:
             files.sync_directory(folder)
         self.log, _ = open_log(files, self.journal, commit=commit)
 
+    def closed(self, batch: bytes) -> bytes:
+        return batch if self.cipher is None else self.cipher.close_batch(batch)
+
     def will_be(self, records: Records) -> None:
         self.records = records
         self.states.append(records)
@@ -59,6 +66,7 @@ class Owner:
             self.serial += 1
             values.append((b"%d:" % self.serial).ljust(length, b"."))
         batch = self.made.make(base, values, timestamp=self.serial, epoch=self.epoch)
+        batch = self.closed(batch)
         self.will_be(self.records | {base + n: value for n, value in enumerate(values)})
         self.log.append(batch, header_of(batch), 0)
         if self.commit:
@@ -99,15 +107,18 @@ class Owner:
         for segment in chosen:
             data = self.files.content(segment.path)
             for position, header in walk_verified(data, 0, len(data)):
-                frames = frames_of([data[position + HEADER_SIZE : position + header.size]])
+                batch = data[position : position + header.size]
+                batch = batch if self.cipher is None else self.cipher.open_batch(batch)
+                frames = frames_of([batch[HEADER_SIZE:]])
                 kept: Records = {f.offset: f.value for f in frames if keep(f.offset)}
-                out += self.made.sparse(
+                made = self.made.sparse(
                     header.base_offset,
                     header.end_offset,
                     kept,
                     timestamp=header.first_timestamp,
                     epoch=header.leader_epoch,
                 )
+                out += self.closed(made)
         path = chosen[0].path + ".cleaned"
         handle = self.files.open(path, create=True)
         self.files.append(handle, out)
@@ -183,9 +194,11 @@ def life(owner: Owner) -> Iterator[str]:
     yield "stopped"
 
 
-def run_life(files: MemoryFiles, *, commit: bool, cut_at: int = 0) -> Owner:
+def run_life(
+    files: MemoryFiles, *, commit: bool, cut_at: int = 0, encrypted: bool = False
+) -> Owner:
     """The script until the power is cut at a write point of it, counted from 1, or to its end."""
-    owner = Owner(files, commit=commit)
+    owner = Owner(files, commit=commit, encrypted=encrypted)
     if cut_at:
         files.power.cut_at = files.power.points + cut_at
     try:
@@ -196,9 +209,10 @@ def run_life(files: MemoryFiles, *, commit: bool, cut_at: int = 0) -> Owner:
     return owner
 
 
-def contents(log: PartitionLog) -> Records:
+def contents(log: PartitionLog, key: BatchCipher | None = None) -> Records:
     found: Records = {}
-    reader = log.reader(log.log_start_offset)
+    start = log.log_start_offset
+    reader = log.reader(start) if key is None else OpenedReader(log, start, key)
     while True:
         result = reader.read(700, log.log_end_offset)
         if not result.slices:
@@ -209,7 +223,7 @@ def contents(log: PartitionLog) -> Records:
 
 def check(owner: Owner, log: PartitionLog, report: RecoveryReport) -> None:
     """What was synced is there, and all that is there is a state the log has been in."""
-    found, end = contents(log), log.log_end_offset
+    found, end = contents(log, owner.cipher), log.log_end_offset
     assert report.quarantined == (), report
     assert end >= owner.journal.recovery_point
     assert log.log_start_offset == owner.journal.log_start
@@ -230,24 +244,24 @@ def check(owner: Owner, log: PartitionLog, report: RecoveryReport) -> None:
 
 def use(owner: Owner, log: PartitionLog) -> None:
     """The log goes on: an append, a restart without losing power, and everything is there."""
-    before = contents(log)
+    before = contents(log, owner.cipher)
     base = log.log_end_offset
-    batch = owner.made.make(base, [b"after"], timestamp=10**6, epoch=10**6)
+    batch = owner.closed(owner.made.make(base, [b"after"], timestamp=10**6, epoch=10**6))
     log.append(batch, header_of(batch), 0)
     state = log.state
     owner.files.kill()
     again, report = open_log(owner.files, state, commit=owner.commit)
     assert report.quarantined == ()
-    assert contents(again) == before | {base: b"after"}
+    assert contents(again, owner.cipher) == before | {base: b"after"}
     again.close()
 
 
-def points(*, commit: bool) -> int:
+def points(*, commit: bool, encrypted: bool = False) -> int:
     files = MemoryFiles()
     Owner(files, commit=commit)
     before = files.power.points
     files = MemoryFiles()
-    run_life(files, commit=commit)
+    run_life(files, commit=commit, encrypted=encrypted)
     return files.power.points - before
 
 
@@ -264,14 +278,15 @@ def test_script_reaches_everything(commit: bool) -> None:
     assert report.cut_offset is None
 
 
+@pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("commit", [False, True])
 @pytest.mark.parametrize("keep", [None, 1, 2, 3])
-def test_power_cut_at_every_write_point(commit: bool, keep: int | None) -> None:
-    total = points(commit=commit)
+def test_power_cut_at_every_write_point(commit: bool, keep: int | None, *, encrypted: bool) -> None:
+    total = points(commit=commit, encrypted=encrypted)
     assert total > 80
     for point in range(1, total + 1):
         files = MemoryFiles()
-        owner = run_life(files, commit=commit, cut_at=point)
+        owner = run_life(files, commit=commit, cut_at=point, encrypted=encrypted)
         files.crash(None if keep is None else Random(1000 * keep + point))
         log, report = open_log(files, owner.journal, commit=commit)
         check(owner, log, report)

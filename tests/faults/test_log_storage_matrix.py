@@ -15,7 +15,7 @@ from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.model.ids import Offset, PartitionId
 from liftbridge_broker.storage.log import lookup
 from liftbridge_broker.storage.log.types import LogLimits
-from liftbridge_testkit.batches import Batches, frames_of
+from liftbridge_testkit.batches import Batches, cipher, frames_of
 from liftbridge_testkit.log_bench import (
     LogBench,
     damaged,
@@ -27,6 +27,8 @@ from liftbridge_testkit.memory_files import Fault
 
 SECTOR = 512
 LIMITS = LogLimits(5000, 0)
+ENCRYPTED_LIMITS = LogLimits(5600, 0)
+"""As many batches in a segment: each is 80 bytes larger."""
 RECORDS = 24
 
 
@@ -50,8 +52,10 @@ class Cell:
         synced: First offset that was not synced.
     """
 
-    def __init__(self, *, commit: bool, synced: int) -> None:
-        self.bench = LogBench(LIMITS)
+    def __init__(self, *, commit: bool, synced: int, encrypted: bool = False) -> None:
+        self.bench = LogBench(
+            ENCRYPTED_LIMITS if encrypted else LIMITS, cipher=cipher() if encrypted else None
+        )
         self.commit = commit
         self.synced = synced
         self.bench.log.commit = commit
@@ -108,7 +112,7 @@ class Cell:
         """What can be read is what was written, by every way to read."""
         log = self.bench.log
         end = log.log_end_offset if complete else Offset(0)
-        reader = log.reader(Offset(0))
+        reader = self.bench.reader(0)
         found: dict[int, bytes] = {}
         while True:
             try:
@@ -124,9 +128,8 @@ class Cell:
         assert len(found) >= end
         for timestamp in range(end):
             assert lookup.offset_for_timestamp(log, timestamp) == timestamp
-            assert frames_of(log.reader(Offset(timestamp)).read(1, end).slices)[0].offset == (
-                timestamp
-            )
+            first = self.bench.reader(timestamp).read(1, Offset(end))
+            assert frames_of(first.slices)[0].offset == timestamp
 
 
 Damage = Callable[[Cell, str], None]
@@ -216,7 +219,7 @@ FILES = {
 }
 # Where the log was synced: nowhere in the damaged files, before the active one, everywhere.
 SYNCED = (8, 16, RECORDS)
-CELLS = list(product(FILES, FAULTS, SYNCED, (False, True)))
+CELLS = list(product(FILES, FAULTS, SYNCED, (False, True), (False, True)))
 
 
 def allowed(file: str, fault: str, synced: int, commit: bool) -> set[Outcome]:
@@ -239,9 +242,11 @@ def allowed(file: str, fault: str, synced: int, commit: bool) -> set[Outcome]:
     return {Outcome.UNCLEAN}
 
 
-@pytest.mark.parametrize(("file", "fault", "synced", "commit"), CELLS)
-def test_fault_of_a_file(file: str, fault: str, synced: int, commit: bool) -> None:
-    cell = Cell(commit=commit, synced=synced)
+@pytest.mark.parametrize(("file", "fault", "synced", "commit", "encrypted"), CELLS)
+def test_fault_of_a_file(
+    file: str, fault: str, synced: int, commit: bool, *, encrypted: bool
+) -> None:
+    cell = Cell(commit=commit, synced=synced, encrypted=encrypted)
     FAULTS[fault](cell, FILES[file])
     outcome = cell.restart()
     assert outcome in allowed(file, fault, synced, commit), outcome
@@ -253,9 +258,10 @@ def test_fault_of_a_file(file: str, fault: str, synced: int, commit: bool) -> No
         assert again in {Outcome.NO_EFFECT, Outcome.REPAIRED, Outcome.UNCLEAN}
 
 
+@pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("commit", [False, True])
-def test_last_write_torn_at_each_byte(commit: bool) -> None:
-    cell = Cell(commit=commit, synced=16)
+def test_last_write_torn_at_each_byte(commit: bool, *, encrypted: bool) -> None:
+    cell = Cell(commit=commit, synced=16, encrypted=encrypted)
     data = cell.content(log_path(16))
     for length in range(data.rfind(b"LB\x01\x00"), len(data)):
         cell.put(log_path(16), data[:length])
@@ -267,8 +273,8 @@ def test_last_write_torn_at_each_byte(commit: bool) -> None:
 
 
 def test_every_cell_of_the_matrix_is_run() -> None:
-    assert len(CELLS) == len(set(CELLS)) == 4 * len(FAULTS) * 3 * 2
-    assert len(CELLS) > 300
+    assert len(CELLS) == len(set(CELLS)) == 4 * len(FAULTS) * 3 * 2 * 2
+    assert len(CELLS) > 600
 
 
 # Calls that fail.

@@ -23,6 +23,7 @@ ELSEWHERE = {
     "tutorials/kubernetes.md": "typed on a cluster of Kubernetes by tests/e2e/test_tutorial.py",
     "how-to/build-images.md": "builds images, which takes longer than all tests of this kind",
     "how-to/follow-what-changes.md": "needs streams of the reader that changed",
+    "how-to/encrypt-streams.md": "run by tests/integration/test_encrypted_broker.py",
     "how-to/give-a-cluster-a-secret.md": "run by tests/integration/cluster/test_cluster_keys.py",
     "how-to/install-the-operator.md": "needs a cluster of Kubernetes",
     "how-to/keep-streams-on-kubernetes.md": "needs a cluster of Kubernetes",

@@ -112,7 +112,7 @@ def test_every_script_is_listed_and_every_listed_one_exists():
         ("Advance (L4), as I3 and S33 need; guard C5.9_session, rule E, rule R0.", []),
         ("KIP-101, RFC 9113 6.5, Raft 5.4.2, S3 lists, %C3%BC, a.C99, L99x  # noqa: S603 - x", []),
         ("(L9)", ["L9"]),
-        ("C22 and I28, rule Z, defect D14, defect D99", ["C22", "D99", "I28", "Z"]),
+        ("C26 and I28, rule Z, defect D14, defect D99", ["C26", "D99", "I28", "Z"]),
         ("(S117) R21", ["R21", "S117"]),
         ("storage policies 1, 7 and 14", ["policy 14"]),
         ("See docs/spec/replication.md and docs/spec/none.md.", ["docs/spec/none.md"]),

@@ -69,6 +69,7 @@ from liftbridge_client.model import (
     TlsFiles,
     Token,
 )
+from liftbridge_client.quota_model import Limits, Quota, QuotaKind
 from liftbridge_client.sync import (
     SyncClient,
     SyncEvents,
@@ -109,6 +110,7 @@ __all__ = [
     "InvalidRequestError",
     "JsonCodec",
     "LiftbridgeError",
+    "Limits",
     "Member",
     "Message",
     "MessageBatch",
@@ -126,6 +128,8 @@ __all__ = [
     "PublishResult",
     "Published",
     "Publisher",
+    "Quota",
+    "QuotaKind",
     "RefusedError",
     "RetriableError",
     "SequenceError",

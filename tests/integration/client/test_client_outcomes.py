@@ -19,7 +19,10 @@ import liftbridge_client as lb
 from liftbridge_client import connect, connect_admin
 from liftbridge_client.admin_model import Member, PartitionName
 from liftbridge_client.aio.admin.access import AccessControl
+from liftbridge_client.aio.admin.api_tokens import ApiTokens
 from liftbridge_client.aio.admin.client import AdminClient
+from liftbridge_client.aio.admin.master_keys import MasterKeys
+from liftbridge_client.aio.admin.quotas import Quotas
 from liftbridge_client.aio.client import Client
 from liftbridge_client.aio.publisher import Publisher
 from liftbridge_client.aio.stream import Stream
@@ -58,8 +61,12 @@ CHANGES = {
     "retire": (AdminClient, "retire", ("b", "d")),
     "set_feature_level": (AdminClient, "set_feature_level", (1,)),
     "set_catch_up_rate": (AdminClient, "set_catch_up_rate", (1,)),
-    "create_token": (AdminClient, "create_token", ("p",)),
-    "revoke_token": (AdminClient, "revoke_token", ("a" * 12,)),
+    "create of a token": (ApiTokens, "create", ("p",)),
+    "revoke of a token": (ApiTokens, "revoke", ("a" * 12,)),
+    "rotate of keys": (MasterKeys, "rotate", ("k",)),
+    "rewrap of keys": (MasterKeys, "rewrap", ()),
+    "set of a quota": (Quotas, "set", ("principal", "p", lb.Limits(streams=1))),
+    "remove of a quota": (Quotas, "remove", ("principal", "p")),
     "set_stream_owner": (AdminClient, "set_stream_owner", ("s", "o"), {"stream_id": 1}),
     "transfer_leadership": (AdminClient, "transfer_leadership", (PARTITION,)),
     "elect_preferred": (AdminClient, "elect_preferred", (PARTITION,)),
@@ -85,8 +92,11 @@ OTHERS = {
     Publisher: {"aclose", "flush", "on_settled", "publish_nowait"},
     AdminClient: {
         *("aclose", "broker_status", "brokers", "check_restart", "cluster", "identities"),
-        *("partitions", "reassignments", "settings", "tokens", "verify_restart"),
+        *("partitions", "reassignments", "settings", "verify_restart"),
     },
+    ApiTokens: {"list"},
+    MasterKeys: {"status"},
+    Quotas: {"list"},
     AccessControl: {"check", "convert_policy", "nats_permissions", "rules"},
 }
 
@@ -237,6 +247,9 @@ class Case:
         things = {Client: self.client, Streams: self.client.streams, Stream: stream}
         things[AdminClient] = self.admin
         things[AccessControl] = self.admin.access
+        things[ApiTokens] = self.admin.tokens
+        things[MasterKeys] = self.admin.keys
+        things[Quotas] = self.admin.quotas
         try:
             if self.kind is not Publisher:
                 await getattr(things[self.kind], self.name)(*self.arguments, **self.named)

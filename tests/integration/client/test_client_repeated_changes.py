@@ -15,15 +15,25 @@ from functools import partial
 import grpc.aio
 import pytest
 
+from liftbridge_broker.controller.commands import (
+    FEATURE_LEVEL,
+    SetFeatureLevel,
+    SetMasterKey,
+    SetQuota,
+)
 from liftbridge_broker.model.streams import UncleanMode
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_client import AdminClient, Member, PartitionName, connect_admin
-from liftbridge_client.admin_model import Election, NewToken
+from liftbridge_client import AdminClient, Limits, Member, PartitionName, connect_admin
+from liftbridge_client.admin_model import Election, NewToken, RewrappedKeys
+from liftbridge_client.aio.admin.api_tokens import ApiTokens
+from liftbridge_client.aio.admin.master_keys import MasterKeys
+from liftbridge_client.aio.admin.quotas import Quotas
 from liftbridge_client.errors import FailedPreconditionError, LiftbridgeError
 from liftbridge_proto.ext.v1 import admin_pb2
 from liftbridge_testkit.admin_calls import admin_of
 from liftbridge_testkit.admin_ports import admin_ports
 from liftbridge_testkit.cluster_world import ClusterWorld
+from liftbridge_testkit.held_keys import master
 
 FATES = ("before", "after", "with", "late")
 """What happens to the first attempt, whose answer is always lost: it gets to no broker, or does so
@@ -232,6 +242,23 @@ def leaderless(world):
     world.until(lambda: any(one.consensus.is_leader for one in world.alive))
 
 
+def keyed(world):
+    """A stream is encrypted, and all brokers have two master keys."""
+    world.propose(SetFeatureLevel(feature_level=FEATURE_LEVEL))
+    for member in world.alive:
+        member.masters.set({"k1": master(1), "k2": master(2)})
+        member.node.renew_master_keys(world.now)
+    brokers = metadata_leader(world).node.state.brokers
+    world.until(lambda: all(one.master_keys for one in brokers.values()))
+    world.create("e", encryption=True)
+
+
+def rotated(world):
+    """The other master key is chosen, and the data key is not rewrapped yet."""
+    keyed(world)
+    world.propose(SetMasterKey(master_key="k2"))
+
+
 # -- changes ------------------------------------------------------------------------------------
 
 NAME = PartitionName("s", 0)
@@ -285,6 +312,12 @@ def of_level_4(world):
     admin_of(world, 1).call("SetFeatureLevel", feature_level=4)
 
 
+def limited(world):
+    """A principal has a quota."""
+    of_level_4(world)
+    world.propose(SetQuota(kind="principal", name="p", streams=1))
+
+
 def with_token(world):
     of_level_4(world)
     admin_of(world, 1).call("CreateToken", principal="p")
@@ -315,15 +348,25 @@ CHANGES = {
     "retire": (demoted, lambda admin, world: admin.retire(*leaving(world))),
     "set_feature_level": (as_made, lambda admin, _world: admin.set_feature_level(1)),
     "set_catch_up_rate": (as_made, lambda admin, _world: admin.set_catch_up_rate(1 << 20)),
-    "create_token": (of_level_4, lambda admin, _world: admin.tokens.create("p")),
-    "revoke_token": (
+    "tokens.create": (of_level_4, lambda admin, _world: admin.tokens.create("p")),
+    "tokens.revoke": (
         with_token,
         lambda admin, world: admin.tokens.revoke(token_of(world)),
     ),
-    "revoke_token later": (
+    "tokens.revoke later": (
         with_token,
         lambda admin, world: admin.tokens.revoke(token_of(world), after=timedelta(hours=1)),
     ),
+    "quotas.set": (
+        of_level_4,
+        lambda admin, _world: admin.quotas.set("principal", "p", Limits(streams=1)),
+    ),
+    "quotas.remove": (
+        limited,
+        lambda admin, _world: admin.quotas.remove("principal", "p"),
+    ),
+    "keys.rotate": (keyed, lambda admin, _world: admin.keys.rotate("k2")),
+    "keys.rewrap": (rotated, lambda admin, _world: admin.keys.rewrap()),
     "set_stream_owner": (
         as_made,
         lambda admin, world: admin.set_stream_owner("s", "o", stream_id=stream_id(world)),
@@ -394,7 +437,8 @@ CHANGES = {
 }
 OTHERS = {
     *("aclose", "broker_status", "brokers", "check_restart", "cluster", "identities"),
-    *("partitions", "reassignments", "settings", "tokens", "verify_restart"),
+    *("partitions", "reassignments", "settings", "verify_restart"),
+    *("tokens.list", "keys.status", "quotas.list"),
 }
 
 ALL, LEADER = "all, the leader last", "the leader alone"
@@ -409,18 +453,26 @@ CASES = [
 ]
 
 
+PARTS = {"": AdminClient, "tokens.": ApiTokens, "keys.": MasterKeys, "quotas.": Quotas}
+
+
 def test_every_method_is_listed():
-    names = {name for name, _ in inspect.getmembers(AdminClient, inspect.isfunction)}
-    changing = {change.partition(" ")[0] for change in CHANGES}
-    assert {name for name in names if not name.startswith("_")} == changing | OTHERS
+    names = {
+        prefix + name
+        for prefix, kind in PARTS.items()
+        for name, _ in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    assert names == {change.partition(" ")[0] for change in CHANGES} | OTHERS
 
 
 def told(change, answer):
     """What a caller learns; metadata indexes differ from world to world."""
-    if isinstance(answer, Election):
-        return answer.leader
-    if isinstance(answer, NewToken):
-        return answer.token.principal
+    if isinstance(answer, Election | NewToken | RewrappedKeys):
+        # What is rewrapped already does not count again, and a token is another one.
+        parts = {"leader", "left", "token"} & set(dir(answer))
+        (part,) = (getattr(answer, name) for name in parts)
+        return part.principal if isinstance(answer, NewToken) else part
     if isinstance(answer, int) and "reassignment" in change:
         return answer > 0
     if " from" in change or " of all" in change:
@@ -438,8 +490,13 @@ def seen(world):
         "leader": (leader.broker, leader.consensus.term),
         "members": (group.voters, group.learners),
         "cluster": (state.cluster_id, state.feature_level, state.catch_up_rate),
+        "quotas": state.quotas,
         "tokens": [(one.principal, one.expires > 0) for one in state.tokens.values()],
-        "streams": [(one.name, one.owner) for one in state.streams.values()],
+        "streams": [
+            (one.name, one.owner, one.data_key and one.data_key.master_key)
+            for one in state.streams.values()
+        ],
+        "master key": state.master_key,
         "brokers": [(one.broker, one.cordoned, one.removed) for one in state.brokers.values()],
         "partitions": [
             (one.partition_id, one.leader, one.replicas, one.target)

@@ -72,6 +72,8 @@ CALLS = {
     "cluster reload": ["broker"],
     "cluster catch-up-rate": ["20MB"],
     "cluster identities": [],
+    "keys status": [],
+    "keys rewrap": [],
     "cluster partitions": ["s"],
     "cluster reassignments": [],
     "cluster check-restart": ["broker", "--allow-unavailable"],
@@ -86,7 +88,13 @@ CALLS = {
     "token list": [],
 }
 # Has nothing to print, and what has to be undone for the other tests.
-EMPTY = {"cluster reassignments", "access grant", "access revoke", "access import"}
+EMPTY = {
+    "cluster reassignments",
+    "access grant",
+    "access revoke",
+    "access import",
+    "keys status",
+}
 UNDONE = dict.fromkeys(("cluster cordon", "cluster drain"), ("cluster", "uncordon", "broker"))
 # Those of a lone broker are refused or need what only the test knows: see `test_admin_client`.
 REFUSED = {
@@ -94,6 +102,7 @@ REFUSED = {
     "cluster remove-broker": ["broker", "--yes"],
     "cluster retire": ["broker", "directory", "--yes"],
     "cluster transfer": ["s/0"],
+    "keys rotate": ["k1"],
     "cluster owner": ["s", "me", "--id", "1"],
     "cluster elect-unclean": ["s", "0", "broker", "--epoch", "1", "--yes"],
     "cluster cancel-reassign": ["s", "0"],

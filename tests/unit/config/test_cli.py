@@ -111,7 +111,7 @@ def test_secrets_are_masked(capsys):
     ("arguments", "code", "text"),
     [
         (["check-config", "--port", "x"], ExitCode.REFUSED, "--port: port: 'x' is not"),
-        (["--set", "streams.encryption=true"], ExitCode.REFUSED, "streams.encryption is refused"),
+        (["--set", "streams.encryption=true"], ExitCode.REFUSED, "streams.encryption needs a"),
         (
             ["--raft-bootstrap-peers", "a"],
             ExitCode.REFUSED,

@@ -281,20 +281,10 @@ def test_unknown_flag_key_is_refused_with_the_nearest_name():
         load_flags(prt="1")
 
 
-class TestUnbuilt:
-    @pytest.mark.parametrize(
-        ("key", "value"),
-        [
-            ("streams.encryption", "true"),
-        ],
-    )
-    def test_what_would_turn_on_something_unbuilt_stops_the_start(self, key, value):
-        with pytest.raises(ConfigError, match=f"{key} is refused: .*not available"):
-            load(flags={key: value}, environ={}, path=None)
-
-    @pytest.mark.parametrize("key", ["streams.encryption", "tls.client.authz.enabled"])
-    def test_turning_it_off_is_fine(self, key):
-        assert load(flags={key: "false"}, environ={}, path=None) == BrokerOptions()
+class TestAuthorization:
+    def test_turning_it_off_is_fine(self):
+        flags = {"tls.client.authz.enabled": "false"}
+        assert load(flags=flags, environ={}, path=None) == BrokerOptions()
 
     def test_authorization_follows_its_own_key(self, file):
         """The original read `tls.client.auth.enabled` instead."""
@@ -499,10 +489,22 @@ class TestKubernetes:
             f"environment variable {name} is not a setting; did you mean LIFTBRIDGE_LOGGING_LEVEL?",
         )
 
-    def test_encryption_key_of_the_original_is_noticed_and_never_shown(self):
-        options = load(flags={}, environ={"LIFTBRIDGE_ENCRYPTION_KEY": "k3y-value"}, path=None)
-        assert "encryption at rest is not available" in options.notices[0]
-        assert "k3y-value" not in options.notices[0]
+    def test_encryption_key_of_the_original_is_used_and_never_shown(self):
+        key = "k3y-value-of-16b"
+        options = load(flags={}, environ={"LIFTBRIDGE_ENCRYPTION_KEY": key}, path=None)
+        assert (options.encryption.key, options.notices) == (key, ())
+        shown = repr(options) + repr(options.effective) + repr(options.encryption)
+        assert key not in shown
+        texts = {setting.key: setting.text for setting in options.effective}
+        assert texts["encryption.key"] == "***"
+
+    @pytest.mark.parametrize("source", ["key", "keys.file", "keys.command"])
+    def test_encryption_by_default_needs_a_master_key(self, source):
+        flags = {"streams.encryption": "true"}
+        with pytest.raises(ConfigError, match=r"streams\.encryption needs a master key"):
+            load(flags=flags, environ={}, path=None)
+        options = load(flags=flags | {f"encryption.{source}": "k" * 16}, environ={}, path=None)
+        assert options.streams.encryption
 
 
 class TestSecrets:

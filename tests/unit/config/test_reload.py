@@ -19,6 +19,8 @@ JWT = {
 }
 # What is given beside a setting so that it is accepted, and a first value where "" is another case.
 BESIDE = {
+    "encryption.key": {"encryption.key": "one"},
+    "streams.encryption": {"encryption.keys.file": "keys"},
     "tls.key": {"tls.cert": "c", "tls.key": "k"},
     "tls.cert": {"tls.cert": "c", "tls.key": "k"},
     "tls.client.auth.enabled": CLIENT_TLS,

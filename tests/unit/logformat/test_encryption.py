@@ -48,7 +48,17 @@ def resealed(batch: bytes, **changes: int) -> bytes:
 
 
 def plain_of(batch: bytes, *, key: bytes = b"k" * 32) -> bytes:
-    return cipher(PARTITION, key=key).open_batch(batch)
+    """Open a batch in both ways, which agree; or in neither."""
+    opener = cipher(PARTITION, key=key)
+    try:
+        plain = opener.open_batch(batch)
+    except CorruptionError:
+        with pytest.raises(CorruptionError):
+            opener.frames_at(batch, 0)
+        raise
+    frames = plain[HEADER_SIZE:]
+    assert opener.frames_at(b"x" * 7 + batch, 7) == (7 + len(batch), header_of(batch).count, frames)
+    return plain
 
 
 def test_batch_opens_to_the_same_bytes_and_shows_none_of_them() -> None:
@@ -96,6 +106,13 @@ def test_no_changed_byte_opens() -> None:
         changed[position] ^= 1
         with pytest.raises(CorruptionError):
             plain_of(resealed(bytes(changed)))
+
+
+@pytest.mark.parametrize("changes", [{"base_offset": 4}, {"last_offset": 9}], ids=str)
+def test_range_beyond_what_was_encrypted_does_not_open(changes: dict[str, int]) -> None:
+    made = cipher().close_batch(Batches().sparse(5, 9, {5: SECRET, 7: b"b"}))
+    with pytest.raises(CorruptionError, match="contradict"):
+        plain_of(resealed(made, **changes))
 
 
 def test_key_of_another_partition_does_not_open() -> None:

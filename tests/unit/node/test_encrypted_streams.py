@@ -4,12 +4,15 @@ from random import Random
 
 import pytest
 
+from liftbridge_broker.api.publish_async import async_code
 from liftbridge_broker.controller.commands import Bootstrap, CreateStream, SetMasterKey
 from liftbridge_broker.errors import (
     CorruptionError,
     FailedPreconditionError,
+    InvalidRequestError,
     KeyUnavailableError,
     LiftbridgeError,
+    PartitionOfflineError,
 )
 from liftbridge_broker.logformat.batch import ATTRIBUTE_ENCRYPTED, HEADER_SIZE, read_header
 from liftbridge_broker.logformat.checksum import crc32c
@@ -18,9 +21,12 @@ from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
 from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.data_keys import RETRY_NS
 from liftbridge_broker.node.encryption.rewrapping import Rewrapped
+from liftbridge_broker.node.partition.intake import ack_error_of
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.reading.bulk import BulkRange, BulkRead
 from liftbridge_broker.replication.publishers import PublisherStamp
+from liftbridge_broker.wire.acks import AckError
+from liftbridge_proto import api_pb2
 from liftbridge_testkit.batches import frames_of
 from liftbridge_testkit.held_keys import HeldKeys, master
 from liftbridge_testkit.memory_files import MemoryFiles
@@ -348,3 +354,54 @@ def test_bulk_reads_give_plain_batches() -> None:
     header = read_header(chunk.data, 0)
     assert (header.attributes, header.base_offset, chunk.count) == (0, 1, 2)
     assert [frame.value for frame in frames_of([chunk.data[HEADER_SIZE:]])] == [b"b", b"c"]
+
+
+def test_refusals_have_the_codes_of_the_original() -> None:
+    error = KeyUnavailableError("stream s is locked")
+    assert async_code(error) == api_pb2.PublishAsyncError.ENCRYPTION_FAILED
+    assert ack_error_of(error) is AckError.ENCRYPTION
+    offline = PartitionOfflineError("damaged")
+    assert async_code(offline) == api_pb2.PublishAsyncError.INTERNAL
+    assert ack_error_of(offline) is AckError.UNKNOWN
+
+
+def test_names_are_checked_before_keys() -> None:
+    world = NodeWorld()
+    creation = CreateStream(
+        name=StreamName(""), subject="s", overrides=StreamOverrides(encryption=True)
+    )
+    outcome = world.propose(creation)
+    assert isinstance(outcome, InvalidRequestError)
+    assert outcome.text == "Name cannot be empty"
+
+
+def test_service_that_returns_another_data_key_locks() -> None:
+    masters = HeldKeys(**K1)
+    world = world_of(masters)
+    publish(world, world.create(encryption=True), SECRETS[0])
+    masters.is_wrong = True
+    world.kill()
+    error = world.publish(world.partition(), b"x").error
+    assert isinstance(error, KeyUnavailableError)
+    assert "master key 'k1' unwraps another data key" in error.text
+
+
+def test_late_answer_of_the_service_does_not_count() -> None:
+    masters = HeldKeys(**K1)
+    world = world_of(masters)
+    publish(world, world.create(encryption=True), SECRETS[0])
+    masters.is_slow = True
+    world.kill()
+    masters.set({})
+    world.node.renew_master_keys(world.now)
+    masters.answer(newest_first=True)
+    assert isinstance(world.publish(world.partition(), b"x").error, KeyUnavailableError)
+    assert world.node.context.data_keys.locked_count == 1
+
+
+def test_later_default_does_not_describe_streams_of_before() -> None:
+    world = world_of(HeldKeys(**K1))
+    world.create()
+    world.node.set_defaults(StreamOptions(encryption=True), world.now)
+    stream = world.node.state.streams[_id(world)]
+    assert not world.node.context.options_of(stream).encryption

@@ -6,17 +6,27 @@ from random import Random
 import pytest
 
 from liftbridge_broker.errors import CorruptionError, KeyUnavailableError
-from liftbridge_broker.logformat.batch import HEADER_SIZE, walk_verified
+from liftbridge_broker.logformat.batch import HEADER_SIZE, BatchHeader, walk_verified
 from liftbridge_broker.logformat.checksum import crc32c
+from liftbridge_broker.logformat.encryption import read_cipher_head
 from liftbridge_broker.logformat.frames import Frame
 from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.model.steps import finish
+from liftbridge_broker.storage.cleaning.compaction import (
+    CompactionJob,
+    SegmentRef,
+    cleaned_path,
+    compact,
+    decode_job,
+    encode_job,
+)
 from liftbridge_broker.storage.log import lookup
 from liftbridge_broker.storage.log.batch_reader import ScrubReader
 from liftbridge_broker.storage.log.opened import OpenedBatchReader, OpenedReader
 from liftbridge_broker.storage.log.reverse import ReverseReader
 from liftbridge_broker.storage.log.types import LogLimits, ReadResult
-from liftbridge_testkit.batches import Batches, cipher, frames_of, header_of
-from liftbridge_testkit.log_bench import LogBench, damaged, log_path, read_all
+from liftbridge_testkit.batches import PARTITION, Batches, cipher, frames_of, header_of
+from liftbridge_testkit.log_bench import DIRECTORY, LogBench, damaged, log_path, read_all
 
 LIMITS = LogLimits(3_000, 0)
 SECRET = b"plain text of a record"
@@ -151,3 +161,81 @@ def test_reader_holds_no_decrypted_record_after_release_or_truncation() -> None:
     bench.log.truncate(Offset(3))
     bench.append(b"new")
     assert frames_of(reader.read(10_000, Offset(4)).slices)[0].value == b"new"
+
+
+def compact_log(bench: LogBench) -> CompactionJob:
+    """Compact all sealed segments, as the helper process does from the line that it gets."""
+    bench.log.roll()
+    infos = [info for info in bench.log.segments() if info.bytes]
+    given = CompactionJob(
+        directory=DIRECTORY,
+        partition_id=PARTITION,
+        segments=tuple(SegmentRef(info.base, info.end, info.bytes) for info in infos),
+        sealed_count=len(infos),
+        until=bench.log.log_end_offset,
+        map_start=Offset(0),
+        segment_bytes_max=4_000,
+        key=b"" if bench.cipher is None else bench.cipher.key,
+        salt=b"salt of this job",
+    )
+    job = decode_job(encode_job(given))
+    assert job == given
+    result = finish(compact(bench.files, job))
+    for (group,) in result.replacements:
+        path = cleaned_path(DIRECTORY, group[0].base)
+        bench.log.replace_segments([segment.base for segment in group], path)
+    assert result.removed_count
+    return job
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_compaction_keeps_what_it_keeps_of_the_plain_log(seed: int) -> None:
+    random, made = Random(seed), Batches()
+    plain, closed = LogBench(LIMITS), LogBench(LIMITS, cipher=cipher())
+    end = 0
+    for number in range(60):
+        count = random.randrange(1, 6)
+        batch = made.make(
+            end,
+            [SECRET + b"%d" % number] * count,
+            keys=[b"secret-key-%d" % random.randrange(12) for _ in range(count)],
+            timestamp=number,
+            publisher=(random.randrange(1, 3), 0, number),
+        )
+        for bench in (plain, closed):
+            bench.append_raw(batch)
+        end += count
+    compact_log(plain)
+    job = compact_log(closed)
+    assert closed.values() == plain.values()
+    assert "k" * 8 not in repr(job)
+    paths = closed.files.paths("")
+    for text in (SECRET, b"secret-key"):
+        assert not any(text in closed.files.content(path) for path in paths)
+    heads = [
+        read_cipher_head(batch, header)
+        for header, batch in batches_of(closed)
+        if not header.is_filler
+    ]
+    assert len({(head.salt, head.nonce) for head in heads}) == len(heads)
+
+
+def batches_of(bench: LogBench) -> list[tuple[BatchHeader, bytes]]:
+    """Return the stored batches of a log."""
+    data = bench.log.read_batches(Offset(0), 1 << 20, bench.log.log_end_offset)
+    return [
+        (header, data[at : at + header.size]) for at, header in walk_verified(data, 0, len(data))
+    ]
+
+
+def test_compaction_without_the_right_key_changes_nothing_and_names_the_batch() -> None:
+    bench = LogBench(LIMITS, cipher=cipher())
+    for number in range(60):
+        bench.append(b"%d" % number * 50)
+    bench.log.roll()
+    before = {path: bench.files.content(path) for path in bench.files.paths("")}
+    bench.cipher = cipher(key=b"K" * 32)
+    with pytest.raises(CorruptionError, match="does not decrypt") as caught:
+        compact_log(bench)
+    assert caught.value.path == log_path(0)
+    assert {path: bench.files.content(path) for path in bench.files.paths("")} == before

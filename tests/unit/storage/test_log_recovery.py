@@ -111,8 +111,9 @@ def test_what_is_cut_in_commit_mode_and_may_have_counted_is_told_before(shape: s
     assert told == ([] if shape == "torn" else [before])
 
 
-def test_no_flipped_bit_of_the_last_batch_makes_it_a_torn_write() -> None:
-    bench, batches = three_batches(synced=2)
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_no_flipped_bit_of_the_last_batch_makes_it_a_torn_write(*, encrypted: bool) -> None:
+    bench, batches = three_batches(synced=2, encrypted=encrypted)
     for bit in range(8 * len(batches[2])):
         bad = bytearray(batches[2])
         bad[bit // 8] ^= 1 << bit % 8

@@ -446,7 +446,7 @@ def sample_state() -> ClusterState:
         answer = apply(state, MetadataIndex(index), command).answer
         assert not isinstance(answer, LiftbridgeError), answer
     state.master_key = "m"
-    state.streams[StreamId(9)].data_key = DataKey("m", b"wrapped", b"checkval")
+    state.set_data_key(StreamId(9), DataKey("m", b"wrapped", b"checkval"))
     state.brokers[b] = replace(state.brokers[b], master_keys=(MasterKey("m", b"checkval"),))
     return state
 

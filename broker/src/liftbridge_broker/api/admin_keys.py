@@ -32,8 +32,9 @@ class KeyService:
         state = context.state
         streams: Counter[str] = Counter()
         brokers: dict[str, list[str]] = {}
-        for number, stream in enumerate(list(state.streams.values())):
-            if stream.data_key is not None:
+        for number, stream_id in enumerate(list(state.encrypted)):
+            stream = state.streams.get(stream_id)
+            if stream is not None and stream.data_key is not None:
                 streams[stream.data_key.master_key] += 1
             if number % STEP == STEP - 1:
                 yield

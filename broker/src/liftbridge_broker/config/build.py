@@ -58,6 +58,7 @@ def build_options(given: Mapping[str, Given], notices: Sequence[str]) -> BrokerO
     check_clustering(values)
     _check_tls(values)
     _check_access(values)
+    _check_encryption(values)
     _check_nats(values)
     listeners = listener_options(values)
     return BrokerOptions(
@@ -184,6 +185,15 @@ def _check_pair(values: Values, first: str, second: str) -> None:
         raise values.refusal(first, f"needs {second}")
     if values.is_given(second) and not values.is_given(first):
         raise values.refusal(second, f"needs {first}")
+
+
+def _check_encryption(values: Values) -> None:
+    sources = ("encryption.key", "encryption.keys.file", "encryption.keys.command")
+    if values.flag("streams.encryption") and not any(map(values.is_given, sources)):
+        raise values.refusal(
+            "streams.encryption",
+            f"needs a master key: set {sources[1]}, {sources[2]} or LIFTBRIDGE_ENCRYPTION_KEY",
+        )
 
 
 def _check_nats(values: Values) -> None:

@@ -120,8 +120,8 @@ def report_master_keys(
 
 def encrypted_brokers(state: ClusterState) -> Iterable[BrokerId]:
     """Yield the brokers with replicas of encrypted streams, perhaps several times."""
-    for stream, partition in state.partitions():
-        if stream.data_key is not None:
+    for stream_id in state.encrypted:
+        for partition in state.streams[stream_id].partitions:
             yield from partition.replicas
 
 

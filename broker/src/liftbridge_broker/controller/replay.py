@@ -165,7 +165,7 @@ def _replay_activity(state: ClusterState, record: ActivitySet | ActivityConfirme
 def _replay_keys(state: ClusterState, record: DataKeySet | MasterKeySet) -> None:
     match record:
         case DataKeySet():
-            state.streams[record.stream_id].data_key = record.key
+            state.set_data_key(record.stream_id, record.key)
         case MasterKeySet():
             state.master_key = record.master_key
         case _:

@@ -305,6 +305,7 @@ class ClusterState:
         publisher_epochs: Epochs of all idempotent publishers by id; follows from `streams`.
         partition_count: Number of partitions of all streams; follows from `streams`.
         replica_counts: Replicas by broker, those being added included; follows from `streams`.
+        encrypted: Ids of the streams with a data key; follows from `streams`.
     """
 
     applied_index: MetadataIndex = NOTHING_APPLIED
@@ -325,6 +326,7 @@ class ClusterState:
     publisher_epochs: dict[PublisherId, int] = field(default_factory=dict)
     partition_count: int = 0
     replica_counts: Counter[BrokerId] = field(default_factory=Counter)
+    encrypted: dict[StreamId, None] = field(default_factory=dict)
 
     def stream(self, name: str) -> StreamState | None:
         """Return the stream of a name, `None` when none exists."""
@@ -360,9 +362,15 @@ class ClusterState:
         for publisher in stream.publishers.values():
             self.publisher_epochs[publisher.publisher_id] = publisher.publisher_epoch
 
+    def set_data_key(self, stream_id: StreamId, key: DataKey) -> None:
+        """Set the data key of a stream; for `replay` and the reader of snapshots."""
+        self.streams[stream_id].data_key = key
+        self.encrypted[stream_id] = None
+
     def drop_stream(self, stream_id: StreamId) -> StreamState:
         """Remove a stream and its publishers; for `replay`."""
         stream = self.streams.pop(stream_id)
+        self.encrypted.pop(stream_id, None)
         del self.stream_ids[stream.name]
         self.partition_count -= len(stream.partitions)
         for partition in stream.partitions:

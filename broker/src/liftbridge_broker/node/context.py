@@ -109,12 +109,9 @@ class NodeContext:
         The metadata alone, not the default of a broker, decide when records count as stored, and
         whether they are encrypted.
         """
-        options = self.options.defaults.overridden(stream.overrides)
-        return replace(
-            options,
-            fsync_policy=stream.policy.fsync_policy,  # guard C1.default
-            encryption=stream.data_key is not None,
-        )
+        given = self.options.defaults.overridden(stream.overrides)
+        options = replace(given, encryption=stream.data_key is not None)
+        return replace(options, fsync_policy=stream.policy.fsync_policy)  # guard C1.default
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
         """Report a transition to the observer."""

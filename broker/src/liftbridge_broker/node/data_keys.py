@@ -35,6 +35,7 @@ class _Stream:
         data_key: The data key, empty while the stream is locked.
         reason: Why it is locked; empty before the first answer.
         request: Number of the last request; answers to earlier ones do not count.
+        is_asking: Whether that request has no answer yet.
     """
 
     name: str
@@ -43,6 +44,7 @@ class _Stream:
     data_key: bytes = field(default=b"", repr=False)
     reason: str = ""
     request: int = 0
+    is_asking: bool = False
 
 
 class DataKeys:
@@ -140,17 +142,19 @@ class DataKeys:
             return
         self._retry_at = None
         for held in list(self._streams.values()):
-            if not held.data_key:
+            if not held.data_key and not held.is_asking:
                 self._request(held)
 
     def _request(self, held: _Stream) -> None:
         held.request += 1
+        held.is_asking = True
         done = partial(self._answered, held, held.request)
         self.masters.unwrap(held.key.master_key, held.key.wrapped, held.name, done)
 
     def _answered(self, held: _Stream, request: int, outcome: bytes | LiftbridgeError) -> None:
         if request != held.request:
             return
+        held.is_asking = False
         if isinstance(outcome, bytes):
             if len(outcome) == KEY_SIZE and check_value(outcome) == held.key.check:
                 self._unlock(held, outcome)

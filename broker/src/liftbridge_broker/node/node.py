@@ -43,7 +43,6 @@ from liftbridge_broker.node.scheduling.alarm import LOOK_NS, Alarm
 from liftbridge_broker.node.scheduling.cluster_clock import ClusterClock, Date
 from liftbridge_broker.node.upkeep.retention_cursors import RetentionCursors
 from liftbridge_broker.ports.files import FileEvent, Files, Token
-from liftbridge_broker.ports.master_keys import NO_MASTER_KEYS, MasterKeys
 from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.observe import Observer
@@ -88,13 +87,8 @@ class Node:
         metadata_token: Token,
         new_token: Callable[[], Token],
         parts: ClusterParts | None = None,
-        masters: MasterKeys = NO_MASTER_KEYS,
     ) -> None:
-        """Start without partitions.
-
-        `parts` are those that only a member of a cluster has; `masters` wrap the data keys of
-        encrypted streams.
-        """
+        """Start without partitions; `parts` are those that only a member of a cluster has."""
         self.partitions: dict[PartitionId, Partition] = {}
         newest = partial(newest_timestamp, self.partitions)
         clock = ClusterClock(options.clock, observer.transition, newest)
@@ -108,7 +102,7 @@ class Node:
             observer=observer,
             clock=clock,
             alarm=Alarm(timer),
-            data_keys=DataKeys(masters, observer.transition, self._arm),
+            data_keys=DataKeys(options.masters, observer.transition, self._arm),
             arm=self._arm,
             new_token=new_token,
             is_caught_up=parts is None,

@@ -9,6 +9,7 @@ from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.units import MIB, SECOND_NS
 from liftbridge_broker.node.scheduling.cluster_clock import CLOCK_LIMITS_DEFAULT, ClockLimits
 from liftbridge_broker.node.scheduling.opening_queue import OPENINGS_PER_TURN
+from liftbridge_broker.ports.master_keys import NO_MASTER_KEYS, MasterKeys
 from liftbridge_broker.replication.publishers import PUBLISHERS_MAX_DEFAULT, TTL_NS_DEFAULT
 from liftbridge_broker.wire.acks import AckPolicy
 from liftbridge_broker.wire.peer.keys import OPEN_KEYRING, Keyring
@@ -42,6 +43,7 @@ class NodeOptions:
         inbox: Subject of this process's ack inbox, unique.
         ack_secret: Random bytes of this process, at most 64, from which ack tokens are derived.
         keyring: Returns the keys by which brokers authenticate each other.
+        masters: Master keys of encrypted streams.
         defaults: Settings of streams that do not override them.
         record_bytes_max: Largest record.
         publishers_max: Idempotent publishers remembered for each partition.
@@ -61,6 +63,7 @@ class NodeOptions:
     inbox: str
     ack_secret: bytes
     keyring: Callable[[], Keyring] = lambda: OPEN_KEYRING
+    masters: MasterKeys = NO_MASTER_KEYS
     defaults: StreamOptions
     record_bytes_max: int
     publishers_max: int = PUBLISHERS_MAX_DEFAULT

@@ -38,7 +38,7 @@ def run(options: BrokerOptions, reload: Callable[[], BrokerOptions]) -> int:
         LiftbridgeError: The start was refused, or the disk failed.
     """
     redactor = Redactor()
-    for secret in (options.nats.password, options.nats.token):
+    for secret in (options.nats.password, options.nats.token, options.encryption.key):
         redactor.add(secret)
     configure_logs(
         level=options.logging.level,

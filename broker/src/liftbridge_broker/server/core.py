@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from random import SystemRandom
 
 from liftbridge_broker.config.options import BrokerOptions
@@ -44,7 +45,7 @@ def make_core(
 ) -> Core:
     """Create the core of one start; for the arguments see `Core`."""
     return Core(
-        core_options(options),
+        core_options(options, masters),
         files,
         clock,
         timer,
@@ -55,11 +56,10 @@ def make_core(
         lambda _change: on_change(),
         runner,
         keys,
-        masters,
     )
 
 
-def core_options(options: BrokerOptions) -> CoreOptions:
+def core_options(options: BrokerOptions, masters: MasterKeys = NO_MASTER_KEYS) -> CoreOptions:
     """Options of one start."""
     clustering = options.clustering
     broker = BrokerId(clustering.server_id or secrets.token_hex(11))
@@ -69,7 +69,7 @@ def core_options(options: BrokerOptions) -> CoreOptions:
         incarnation_id=_incarnation_id(clustering.start_id),
         role=role_of(clustering.bootstrap),
         peers=clustering.bootstrap.peers,
-        node=node_options(options, broker),
+        node=replace(node_options(options, broker), masters=masters),
         store=store_options(options),
         raft=raft_options(clustering),
         control=control_options(clustering),

@@ -113,6 +113,7 @@ class BrokerMetrics:
                 len(group.members) for group in self.node.state.groups.values()
             ),
             "consumer_group_members_watched": self.node.groups.watched_count,
+            "streams_locked": self.node.context.data_keys.locked_count,
             "partitions": len(partitions),
             "partitions_offline": sum(bool(p.offline_reason) for p in partitions),
             "partitions_paused": sum(p.is_paused for p in partitions),

@@ -146,17 +146,18 @@ def _fill_access(message: pb.Snapshot, state: ClusterState, pace: _Pace) -> Iter
 def _fill_keys(message: pb.Snapshot, state: ClusterState, pace: _Pace) -> Iterator[None]:
     if state.master_key:
         message.encryption.master_key = state.master_key
-    for stream in state.streams.values():
+    for stream_id in sorted(state.encrypted):
         if pace.is_due():
             yield
-        if stream.data_key is not None:
-            stored = message.encryption.streams.add(stream_id=stream.stream_id)
-            stored.key.CopyFrom(pb.DataKey(**stream.data_key._asdict()))
+        key = state.streams[stream_id].data_key
+        assert key is not None
+        stored = message.encryption.streams.add(stream_id=stream_id)
+        stored.key.CopyFrom(pb.DataKey(**key._asdict()))
     for place, broker in enumerate(state.brokers.values()):
         if broker.master_keys:
             target = message.encryption.brokers.add(broker=place)
-            for key in broker.master_keys:
-                target.keys.add(key_id=key.key_id, check=key.check)
+            for master in broker.master_keys:
+                target.keys.add(key_id=master.key_id, check=master.check)
 
 
 def _fill_quotas(message: pb.Snapshot, state: ClusterState, pace: _Pace) -> Iterator[None]:
@@ -362,13 +363,13 @@ def _restore_keys(state: ClusterState, message: pb.EncryptionKeys, pace: _Pace) 
     for found in message.streams:
         if pace.is_due():
             yield
-        stream = state.streams.get(StreamId(found.stream_id))
-        _require(stream is not None and found.stream_id > last_id, "a data key of no stream")
+        stream_id = StreamId(found.stream_id)
+        _require(stream_id in state.streams and stream_id > last_id, "a data key of no stream")
         key = DataKey(found.key.master_key, found.key.wrapped, found.key.check)
         fault = fault_of_data_key(key)
         _require(not fault, f"data key of stream {found.stream_id}: {fault}")
-        assert stream is not None
-        stream.data_key, last_id = key, found.stream_id
+        state.set_data_key(stream_id, key)
+        last_id = stream_id
     brokers = tuple(state.brokers)
     last = -1
     for holder in message.brokers:

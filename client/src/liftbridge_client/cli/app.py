@@ -14,14 +14,13 @@ from liftbridge_client.cli import (
     cursors,
     examples,
     exits,
-    keys,
     profile_commands,
     publish,
     streams,
     subscribe,
 )
 from liftbridge_client.cli.access import commands as access
-from liftbridge_client.cli.access import quotas, tokens
+from liftbridge_client.cli.access import keys, quotas, tokens
 from liftbridge_client.cli.command import CommandGroup
 from liftbridge_client.cli.local import demo, dev
 

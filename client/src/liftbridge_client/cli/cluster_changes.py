@@ -5,7 +5,11 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from liftbridge_client.admin_model import Member, PartitionName, PartitionOutcome
+from liftbridge_client.admin_model import (
+    Member,
+    PartitionName,
+    PartitionOutcome,
+)
 from liftbridge_client.cli import exits, values
 from liftbridge_client.cli.command import Run
 from liftbridge_client.cli.output import Shape

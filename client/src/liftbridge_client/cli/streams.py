@@ -1,6 +1,7 @@
 """Commands that create, change and show streams."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -323,6 +324,12 @@ async def create(
     group: Annotated[
         str, typer.Option(metavar="NAME", help="NATS queue group to share messages with.")
     ] = "",
+    encrypt: Annotated[
+        bool | None,
+        _option(
+            "--encrypt/--no-encrypt", "Whether messages are encrypted on disk; stays as it is."
+        ),
+    ] = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Succeed if it exists and matches the request.")
     ] = False,
@@ -336,7 +343,7 @@ async def create(
             partitions=partitions,
             replication=replication,
             group=group,
-            settings=settings,
+            settings=replace(settings, encryption=encrypt),
             if_not_exists=if_not_exists,
         )
         run.emit(stream_row(await stream.info()))

@@ -219,7 +219,6 @@ class Member:
             lambda: f"{self.broker}-{self.life}".encode().ljust(16, b"."),
             lambda error: self.failures.append(error.text),
             lambda _change: None,
-            masters=self.masters,
         )
         self.core.open_store()
         self.core.open(self.messaging, self.port, Beginning(bootstrap, ""))
@@ -241,6 +240,7 @@ class Member:
                 defaults=world.defaults,
                 record_bytes_max=1 << 20,
                 activity=world.activity.get(self.broker, ActivityOptions()),
+                masters=self.masters,
             ),
             store=StoreOptions(space=SpaceLimits(0, 0), known_names=(METADATA_DIRECTORY,)),
             snapshot_entries=world.snapshot_entries,

@@ -471,8 +471,8 @@ WEIGHTS: Final[Mapping[str, int]] = {
     "confirm_activity": 0, "access": 0, "rules": 0, "create_token": 0, "expire_token": 0,
     "revoke_token": 0,
 }  # fmt: skip
-"""Weight of each kind of command; 2 for kinds that are not listed. Lives at low feature levels would
-only see those of weight 0 refused; other lives make them."""
+"""Weight of each kind of command; 2 for kinds that are not listed. Those of weight 0 need a feature
+level that few of these lives reach; other lives make them."""
 
 
 def random_command(random: Random, state: ClusterState) -> Command:

@@ -14,7 +14,7 @@ from liftbridge_broker.storage.log.reverse import ReverseReader
 from liftbridge_broker.storage.log.segment import DAMAGED_SUFFIX
 from liftbridge_broker.storage.log.state import LogState
 from liftbridge_broker.storage.log.types import EMPTY_STATE, LogLimits, RecoveryReport
-from liftbridge_testkit.batches import PARTITION, Batches, frames_of, header_of, offsets_of
+from liftbridge_testkit.batches import PARTITION, Batches, cipher, frames_of, header_of, offsets_of
 from liftbridge_testkit.memory_files import MemoryFiles
 
 DIRECTORY = "streams/foo/0"
@@ -152,9 +152,9 @@ def starts_of(batches: Sequence[bytes]) -> list[int]:
     return [sum(map(len, batches[:number])) for number in range(len(batches))]
 
 
-def three_batches(*, synced: int) -> tuple[LogBench, list[bytes]]:
+def three_batches(*, synced: int, encrypted: bool = False) -> tuple[LogBench, list[bytes]]:
     """Return a log of three batches of two records each, some of which are synced."""
-    bench = LogBench()
+    bench = LogBench(cipher=cipher() if encrypted else None)
     batches = []
     for number in range(3):
         batches.append(bench.append(b"%da" % number, b"%db" % number))

@@ -260,6 +260,7 @@ class NodeWorld:
             defaults=self.defaults,
             record_bytes_max=self.record_bytes_max,
             publishers_max=self.publishers_max,
+            masters=self.masters,
         )
         self.node = Node(
             options,
@@ -271,7 +272,6 @@ class NodeWorld:
             self,
             METADATA_TOKEN,
             self._new_token,
-            masters=self.masters,
         )
         self.node.open_partitions(self.now)
         self.store.begin(self.node.state.applied_index, self.now)

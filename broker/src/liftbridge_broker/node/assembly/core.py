@@ -38,7 +38,6 @@ from liftbridge_broker.node.replicas.role_context import ReplicationLimits
 from liftbridge_broker.node.upkeep.scrubbing import Scrubber
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.files import Files, Token
-from liftbridge_broker.ports.master_keys import NO_MASTER_KEYS, MasterKeys
 from liftbridge_broker.ports.messaging import Messaging
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.observe import Observer
@@ -148,7 +147,6 @@ class Core:
         on_change: Called at each change of the metadata, before the node acts on it.
         runner: Compacts logs in another process; `None` compacts here, in steps.
         keys: Keys with which brokers authenticate one another.
-        masters: Master keys of encrypted streams.
         sessions: Known sessions of other brokers, after `open_store`.
         store: The logs, after `open_store`.
         node: The broker without I/O, after `open`.
@@ -174,7 +172,6 @@ class Core:
     on_change: Callable[[Change], None]
     runner: SubmitCompaction | None = None
     keys: Keyring = OPEN_KEYRING
-    masters: MasterKeys = NO_MASTER_KEYS
     sessions: PeerSessions = field(init=False)
     store: LogStore = field(init=False)
     node: Node = field(init=False)
@@ -320,7 +317,6 @@ class Core:
             METADATA_TOKEN,
             self._new_token,
             parts,
-            self.masters,
         )
         self.scrubbing = Scrubber(
             self.node.partitions,

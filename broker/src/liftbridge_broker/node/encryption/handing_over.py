@@ -1,10 +1,11 @@
 """Gives leaderships of locked streams to in-sync replicas on brokers that have the master key."""
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
 from liftbridge_broker.controller.commands import Leadership, Resign
-from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, stream_of
+from liftbridge_broker.model.ids import BrokerId, Instant, stream_of
 from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.context import NodeContext
 
@@ -35,8 +36,8 @@ class LockedLeaderships:
         if own is None:
             return
         given_up: dict[BrokerId, list[Leadership]] = {}
-        for partition in islice(context.data_keys.locked_partitions(), GIVEN_UP_MAX):
-            self._add(partition, given_up)
+        for leadership, successor in islice(self._able(), GIVEN_UP_MAX):
+            given_up.setdefault(successor, []).append(leadership)
         for successor, leaderships in given_up.items():
             command = Resign(
                 broker=own.broker,
@@ -47,18 +48,19 @@ class LockedLeaderships:
             )
             context.propose(command, now, _ignore)
 
-    def _add(self, number: PartitionId, given_up: dict[BrokerId, list[Leadership]]) -> None:
+    def _able(self) -> Iterator[tuple[Leadership, BrokerId]]:
+        """Yield the leaderships that another broker can fill, with that broker."""
         state = self._context.state
-        partition, stream = state.partition(number), state.streams.get(stream_of(number))
-        if partition is None or stream is None or partition.leader != self._context.broker:
-            return
-        for replica in partition.isr:
-            broker = state.brokers[replica]
-            is_other = replica != self._context.broker
-            if is_other and broker.can_lead and broker.can_unwrap(stream.data_key):
-                leadership = Leadership(number, partition.leader_epoch)
-                given_up.setdefault(replica, []).append(leadership)
-                return
+        for number in self._context.data_keys.locked_partitions():
+            partition, stream = state.partition(number), state.streams.get(stream_of(number))
+            if partition is None or stream is None or partition.leader != self._context.broker:
+                continue
+            for replica in partition.isr:
+                broker = state.brokers[replica]
+                is_other = replica != self._context.broker
+                if is_other and broker.can_lead and broker.can_unwrap(stream.data_key):
+                    yield Leadership(number, partition.leader_epoch), replica
+                    break
 
     def next_deadline(self) -> Instant | None:
         """Time of the next `look`, `None` for never."""

@@ -19,7 +19,8 @@ class Rewrapped(NamedTuple):
 
     Attributes:
         count: Data keys that were rewrapped.
-        left_count: Data keys that are still wrapped by a former master key.
+        left_count: Data keys that were wrapped by a former master key at the start of the run, and
+            still are.
     """
 
     count: int  # type: ignore[assignment]  # hides `tuple.count`, which is not needed here
@@ -31,9 +32,18 @@ Reply = Callable[[Rewrapped | LiftbridgeError], None]
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """One run: the keys that were rewrapped, and the number of streams without an outcome yet."""
+    """One run.
+
+    Attributes:
+        reply: Gets the outcome.
+        former_count: Data keys wrapped by a former master key when it began.
+        waiting_count: Streams without an outcome yet.
+        keys: The keys that were rewrapped.
+        error: The first error.
+    """
 
     reply: Reply
+    former_count: int
     waiting_count: int
     keys: list[RewrappedKey] = field(default_factory=list)
     error: LiftbridgeError | None = None
@@ -41,11 +51,8 @@ class _Run:
 
 def former(state: ClusterState) -> list[StreamId]:
     """Return the streams whose data keys are not wrapped by the current master key."""
-    return [
-        stream.stream_id
-        for stream in state.streams.values()
-        if stream.data_key is not None and stream.data_key.master_key != state.master_key
-    ]
+    keys = ((stream_id, state.streams[stream_id].data_key) for stream_id in state.encrypted)
+    return [one for one, key in keys if key is not None and key.master_key != state.master_key]
 
 
 class Rewrapping:
@@ -65,11 +72,12 @@ class Rewrapping:
         if self._run is not None:
             reply(UnavailableError("data keys are being rewrapped already, repeat it later"))
             return
-        streams = former(self._context.state)[:REWRAPPED_MAX]
-        if not streams:
+        found = former(self._context.state)
+        if not found:
             reply(Rewrapped(0, 0))
             return
-        run = self._run = _Run(reply, len(streams))
+        streams = found[:REWRAPPED_MAX]
+        run = self._run = _Run(reply, len(found), len(streams))
         for stream_id in streams:
             self._unwrap(run, stream_id)
 
@@ -114,5 +122,5 @@ class Rewrapping:
 
     def _end(self, run: _Run, error: LiftbridgeError | None) -> None:
         self._run = None
-        left_count = len(former(self._context.state))
-        run.reply(Rewrapped(len(run.keys), left_count) if error is None else error)
+        count = len(run.keys)
+        run.reply(Rewrapped(count, run.former_count - count) if error is None else error)

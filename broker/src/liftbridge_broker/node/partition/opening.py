@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import CorruptionError, FilesError
+from liftbridge_broker.logformat.cipher import BatchCipher
 from liftbridge_broker.logformat.records import RecordEncoder
 from liftbridge_broker.model.ids import OFFSET_MAX, Instant, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
@@ -52,9 +53,7 @@ def open_partition(
     """
     partition_id, options = state.partition_id, context.options_of(stream)
     log, reason = context.store.open(partition_id, stream.name, options, now)
-    cipher = context.data_keys.cipher(stream, partition_id, now)
-    if cipher is not None:
-        context.store.set_cipher(partition_id, cipher)
+    cipher = _cipher(context, stream, partition_id, now)
     acks = AckEncoder(stream.name, stream.subject)
     partition = Partition(
         context=context,
@@ -100,6 +99,16 @@ def open_partition(
     if stream.publishers and context.is_caught_up:
         take_up_publishers(context, partition)
     return partition
+
+
+def _cipher(
+    context: NodeContext, stream: StreamState, partition_id: PartitionId, now: Instant
+) -> BatchCipher | None:
+    """Return the cipher of an open log, for its leader, its readers and compaction."""
+    cipher = context.data_keys.cipher(stream, partition_id, now)
+    if cipher is not None:
+        context.store.set_cipher(partition_id, cipher)
+    return cipher
 
 
 def new_publishers(context: NodeContext, log: PartitionLog) -> PublisherHistory:

@@ -298,8 +298,6 @@ class Partition:
             raise NotLeaderError(NOT_LEADER_TEXT)
         if self.offline_reason:  # guard L2.offline
             raise PartitionOfflineError(f"not appended: partition offline: {self.offline_reason}")
-        if self.writer.cipher is not None:
-            self.writer.cipher.check()
         if self.is_readonly:  # guard C18.readonly
             raise ReadonlyError(f"readonly partition: {self.number}")
         if self.context.store.disk.is_full:

@@ -89,9 +89,7 @@ class Compactions:
             now: Current time.
             age_ns: Unix time for the age of tombstones; `None` while none is old.
         """
-        if stored.cleaning.is_compacting or not _is_worthwhile(stored):
-            return
-        if self._has_key(stored):
+        if not stored.cleaning.is_compacting and _is_worthwhile(stored):
             stored.cleaning.is_compacting = True
             self._waiting.append((stored, age_ns))
             self._begin_next(now)

@@ -3,11 +3,10 @@
 Replicas, scrubbing and look-ups use the stored batches as they are, and need no key.
 """
 
-from collections.abc import Iterator, Sequence
 from typing import Final
 
 from liftbridge_broker.errors import CorruptionError
-from liftbridge_broker.logformat.batch import BatchHeader, read_header
+from liftbridge_broker.logformat.batch import HEADER_SIZE, BatchHeader, read_header
 from liftbridge_broker.logformat.cipher import BatchCipher, opened
 from liftbridge_broker.logformat.frames import frame_end, frame_offset
 from liftbridge_broker.model.ids import Offset
@@ -49,8 +48,8 @@ class _Opened:
 
     def _decrypt(
         self, max_bytes: int, end: Offset
-    ) -> tuple[list[tuple[BatchHeader, bytes]], ReadNeed | None]:
-        """Read the next batches with the headers they are stored with; fillers have no frames.
+    ) -> tuple[list[tuple[bytes, int, bytes]], ReadNeed | None]:
+        """Read the next batches: each as it is stored, its number of records, and its frames.
 
         Raises:
             KeyUnavailableError: The stream is locked; nothing was read.
@@ -62,17 +61,22 @@ class _Opened:
         if self._error is not None:
             raise self._error
         result = self._reader.read(max_bytes, end)
-        batches: list[tuple[BatchHeader, bytes]] = []
-        for header, batch in _batches(result.slices):
-            try:
-                frames = _NOTHING if header.is_filler else self._cipher.decrypt(batch, header)
-            except CorruptionError as error:
-                self._error = _located(self._log, header, error)
-                self._reader.rewind(header.base_offset)
-                if not batches:
-                    raise self._error from error
-                break
-            batches.append((header, frames))
+        batches: list[tuple[bytes, int, bytes]] = []
+        frames_at = self._cipher.frames_at
+        for piece in result.slices:
+            data, at = bytes(piece), 0
+            while at < len(data):
+                try:
+                    behind, count, frames = frames_at(data, at)
+                except CorruptionError as error:
+                    header = read_header(data, at)
+                    self._error = _located(self._log, header, error)
+                    self._reader.rewind(header.base_offset)
+                    if not batches:
+                        raise self._error from error
+                    return batches, None
+                batches.append((data[at : at + HEADER_SIZE], count, frames))
+                at = behind
         return batches, result.need
 
 
@@ -84,8 +88,10 @@ class OpenedBatchReader(_Opened):
     def read(self, max_bytes: int, end: Offset) -> ReadResult:
         """Read as `BatchReader.read` does; errors as for `_decrypt`."""
         batches, need = self._decrypt(max_bytes, end)
-        slices: list[bytes | memoryview] = [opened(header, frames) for header, frames in batches]
-        return ReadResult(slices, sum(header.count for header, _ in batches), need)
+        slices: list[bytes | memoryview] = [
+            opened(read_header(head, 0), frames) for head, _, frames in batches
+        ]
+        return ReadResult(slices, sum(count for _, count, _ in batches), need)
 
 
 class OpenedReader(_Opened):
@@ -94,11 +100,12 @@ class OpenedReader(_Opened):
     A batch is decrypted as a whole. What does not fit stays until the next read or `release`.
     """
 
-    __slots__ = ("_generation", "_rest")
+    __slots__ = ("_generation", "_last_size", "_rest")
 
     def __init__(self, log: LogView, offset: Offset, cipher: BatchCipher) -> None:
         super().__init__(log, offset, cipher)
         self._generation = log.generation
+        self._last_size = 0
         self._rest = memoryview(_NOTHING)
 
     @property
@@ -114,19 +121,16 @@ class OpenedReader(_Opened):
         slices: list[bytes | memoryview] = []
         count = 0
         budget = max_bytes
-        waiting: list[memoryview] = []
         while True:
-            while self._rest or waiting:
-                rest = self._rest or waiting.pop()
-                at, taken = _fitting(rest, budget, forced=not slices)
-                if taken:
-                    slices.append(rest[:at])
-                self._rest = rest[at:]
+            if self._rest:
+                at, taken = _fitting(self._rest, budget, forced=not slices)
+                slices.append(self._rest[:at])
+                self._rest = self._rest[at:]
                 budget -= at
                 count += taken
-                if self._rest:
-                    break
-            if self._rest or budget <= 0 or self._reader.next_offset >= end:
+            # The next batch is probably as large as the last one: leave it whole.
+            is_full = budget <= 0 or (slices and budget < self._last_size)
+            if self._rest or is_full or self._reader.next_offset >= end:
                 return ReadResult(slices, count)
             try:
                 batches, need = self._decrypt(budget, end)
@@ -136,8 +140,14 @@ class OpenedReader(_Opened):
                 raise
             if not batches:
                 return ReadResult(slices, count, None if slices else need)
-            # Together they fit, unless there is only one.
-            waiting = [memoryview(frames) for _, frames in reversed(batches) if frames]
+            self._last_size = len(batches[-1][2])
+            frames = b"".join([frames for _, _, frames in batches])
+            if len(frames) > budget:
+                self._rest = memoryview(frames)  # the only batch
+            elif frames:
+                slices.append(frames)
+                budget -= len(frames)
+                count += sum([records for _, records, _ in batches])
 
     def release(self) -> None:
         """Release the block, and decrypted frames, until the next read."""
@@ -152,23 +162,11 @@ class OpenedReader(_Opened):
         super().close()
 
 
-def _batches(slices: Sequence[bytes | memoryview]) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Yield the batches of slices of whole, verified batches."""
-    for data in slices:
-        at = 0
-        while at < len(data):
-            header = read_header(data, at)
-            yield header, bytes(data[at : at + header.size])
-            at += header.size
-
-
 def _fitting(frames: memoryview, budget: int, *, forced: bool) -> tuple[int, int]:
     """Return the end and the number of the first frames within a budget.
 
     With `forced`, at least one.
     """
-    if len(frames) <= budget:
-        return len(frames), _count(frames)
     at = count = 0
     while at < len(frames):
         end = frame_end(frames, at, len(frames))
@@ -176,14 +174,6 @@ def _fitting(frames: memoryview, budget: int, *, forced: bool) -> tuple[int, int
             break
         at, count = end, count + 1
     return at, count
-
-
-def _count(frames: memoryview) -> int:
-    count = at = 0
-    while at < len(frames):
-        at = frame_end(frames, at, len(frames))
-        count += 1
-    return count
 
 
 def _located(log: LogView, header: BatchHeader, error: CorruptionError) -> CorruptionError:

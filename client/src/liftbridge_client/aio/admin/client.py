@@ -1,6 +1,6 @@
 """The admin client: it calls the Admin service of whichever broker can answer."""
 
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
@@ -369,7 +369,7 @@ class AdminClient:
                 "ElectUnclean", request, admin_pb2.ElectUncleanResponse
             )
         except FailedPreconditionError as error:
-            earlier = await self._left_by(error, partition)
+            earlier = await _left_by(error, self._status_of(partition))
             is_own = earlier is not None and earlier.unclean_epoch > partition_epoch
             if earlier is None or not is_own or earlier.leader != broker:
                 raise
@@ -389,7 +389,7 @@ class AdminClient:
                 "StartReassignment", request, admin_pb2.StartReassignmentResponse
             )
         except FailedPreconditionError as error:
-            earlier = await self._left_by(error, partition)
+            earlier = await _left_by(error, self._status_of(partition))
             if earlier is None:
                 raise
             if list(earlier.target or [replica.broker for replica in earlier.replicas]) != list(
@@ -414,7 +414,7 @@ class AdminClient:
                 "CancelReassignment", request, admin_pb2.CancelReassignmentResponse
             )
         except FailedPreconditionError as error:
-            earlier = await self._left_by(error, partition)
+            earlier = await _left_by(error, self._status_of(partition))
             if before is None or earlier is None or not before.target or earlier.target:
                 raise
             if [replica.broker for replica in earlier.replicas] == list(before.target):
@@ -442,7 +442,7 @@ class AdminClient:
     async def transfer_metadata_leadership(self, to: str = "") -> str:
         """Transfer leadership of the metadata group; return the voter that was asked to lead."""
         # A repeated attempt, which reaches the new leader, must not choose another voter.
-        to = to or await self._successor()
+        to = to or _successor(await self.brokers())
         request = admin_pb2.TransferMetadataLeadershipRequest(to=to)
         response = await self._calls.call(
             "TransferMetadataLeadership", request, admin_pb2.TransferMetadataLeadershipResponse
@@ -466,30 +466,35 @@ class AdminClient:
 
     # -- after an attempt -----------------------------------------------------------------------
 
-    async def _successor(self) -> str:
-        """Choose the next metadata leader: the live voter with the highest applied index.
-
-        Raises:
-            FailedPreconditionError: There is no live voter.
-        """
-        voters = [one for one in await self.brokers() if one.role == "voter"]
-        able = [voter for voter in voters if not (voter.is_fenced or voter.is_stopping)]
-        if not able:
-            raise FailedPreconditionError("the metadata group has no other live voter")
-        return max(able, key=lambda one: (one.applied_index or 0, one.broker)).broker
-
-    async def _left_by(
-        self, error: LiftbridgeError, partition: model.PartitionName
-    ) -> model.PartitionStatus | None:
-        """Fetch a partition if an earlier attempt of the refused call may have taken effect."""
-        return await _seen(self._status_of(partition)) if error.may_be_done else None
-
     async def _status_of(self, partition: model.PartitionName) -> model.PartitionStatus | None:
         request = admin_pb2.ListPartitionsRequest(streams=[partition.stream])
         async for one in self._calls.partitions(request, self._calls.leader):
             if one.partition == partition.partition:
                 return one
         return None
+
+
+def _successor(brokers: Sequence[model.BrokerDescription]) -> str:
+    """Choose the next metadata leader: the live voter with the highest applied index.
+
+    Raises:
+        FailedPreconditionError: There is no live voter.
+    """
+    voters = [one for one in brokers if one.role == "voter"]
+    able = [voter for voter in voters if not (voter.is_fenced or voter.is_stopping)]
+    if not able:
+        raise FailedPreconditionError("the metadata group has no other live voter")
+    return max(able, key=lambda one: (one.applied_index or 0, one.broker)).broker
+
+
+async def _left_by(
+    error: LiftbridgeError, look: Coroutine[object, object, model.PartitionStatus | None]
+) -> model.PartitionStatus | None:
+    """Fetch a partition if an earlier attempt of the refused call may have taken effect."""
+    if error.may_be_done:
+        return await _seen(look)
+    look.close()
+    return None
 
 
 async def _seen(look: Awaitable[_Seen]) -> _Seen:

@@ -1,12 +1,14 @@
 """`liftbridge keys`: master keys of encrypted streams."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from liftbridge_client.admin_model import MasterKeyStatus, RewrappedKeys
 from liftbridge_client.cli.command import CommandGroup, Run, command
 from liftbridge_client.cli.output import Shape
+
+GROUP: Final = "keys"
 
 
 async def status(run: Run[MasterKeyStatus]) -> None:
@@ -45,7 +47,9 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         help="Show and rotate the master keys of encrypted streams.", cls=CommandGroup
     )
-    command(group, "status", Shape(MasterKeyStatus, is_many=True), group="keys")(status)
-    command(group, "rotate", Shape(RewrappedKeys), group="keys")(rotate)
-    command(group, "rewrap", Shape(RewrappedKeys), group="keys")(rewrap)
-    app.add_typer(group, name="keys", rich_help_panel="Operation")
+    command(group, "status", Shape(MasterKeyStatus, is_many=True), group=GROUP, is_admin=True)(
+        status
+    )
+    command(group, "rotate", Shape(RewrappedKeys), group=GROUP, is_admin=True)(rotate)
+    command(group, "rewrap", Shape(RewrappedKeys), group=GROUP, is_admin=True)(rewrap)
+    app.add_typer(group, name=GROUP, rich_help_panel="Operation")
