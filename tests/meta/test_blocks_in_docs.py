@@ -21,14 +21,14 @@ FOR_NEWCOMERS = (
 )
 ELSEWHERE = {
     "tutorials/kubernetes.md": "typed on a cluster of Kubernetes by tests/e2e/test_tutorial.py",
-    "how-to/control-access.md": "names clients of the reader; tests/integration/test_access_control.py",
+    "how-to/control-access.md": "tried by tests/integration/test_access_control.py",
     "how-to/build-images.md": "builds images, which takes longer than all tests of this kind",
     "how-to/give-a-cluster-a-secret.md": "run by tests/integration/cluster/test_cluster_keys.py",
     "how-to/install-the-operator.md": "needs a cluster of Kubernetes",
     "how-to/keep-streams-on-kubernetes.md": "needs a cluster of Kubernetes",
     "how-to/kubernetes-without-docker.md": "makes a cluster of Kubernetes",
     "how-to/measure.md": "measures for minutes to hours",
-    "how-to/migrate-a-casbin-policy.md": "names files of the reader; tests/unit/access/test_casbin.py",
+    "how-to/migrate-a-casbin-policy.md": "tried by tests/unit/access/test_casbin.py",
     "how-to/operate-a-cluster.md": "names brokers, directories and tokens of the reader",
     "how-to/run-a-broker.md": "names machines of the reader",
     "how-to/run-a-cluster.md": "names machines of the reader",
