@@ -21,6 +21,7 @@ FOR_NEWCOMERS = (
 )
 ELSEWHERE = {
     "tutorials/kubernetes.md": "typed on a cluster of Kubernetes by tests/e2e/test_tutorial.py",
+    "how-to/control-access.md": "tried by tests/integration/test_access_control.py",
     "how-to/build-images.md": "builds images, which takes longer than all tests of this kind",
     "how-to/follow-what-changes.md": "needs streams of the reader that changed",
     "how-to/encrypt-streams.md": "run by tests/integration/test_encrypted_broker.py",
@@ -29,6 +30,7 @@ ELSEWHERE = {
     "how-to/keep-streams-on-kubernetes.md": "needs a cluster of Kubernetes",
     "how-to/kubernetes-without-docker.md": "makes a cluster of Kubernetes",
     "how-to/measure.md": "measures for minutes to hours",
+    "how-to/migrate-a-casbin-policy.md": "tried by tests/unit/access/test_casbin.py",
     "how-to/operate-a-cluster.md": "names brokers, directories and tokens of the reader",
     "how-to/run-a-broker.md": "names machines of the reader",
     "how-to/run-a-cluster.md": "names machines of the reader",

@@ -74,6 +74,17 @@ def test_the_first_time_super_users_get_every_right(state: ClusterState) -> None
     assert tuple(state.access.rules) == super_rules("root")
 
 
+def test_rules_may_be_granted_before_it_is_turned_on(state: ClusterState) -> None:
+    cluster = super_rules("root")[-1]
+    read = cluster._replace(operations=int(Operation.DESCRIBE))
+    take(state, ChangeRules(granted=(rule("a"), read)))
+    assert isinstance(take(state, SetAccess(is_on=True, super_users=("root",))), Done)
+    assert state.access.is_on
+    assert set(state.access.rules) >= {rule("a"), *super_rules("root")[:-1]}
+    (granting,) = (one for one in state.access.rules if one.kind is ResourceKind.CLUSTER)
+    assert granting.operations == Operation.ALL | Operation.DESCRIBE
+
+
 @pytest.mark.parametrize(
     ("users", "kind"),
     [

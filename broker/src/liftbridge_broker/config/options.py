@@ -394,7 +394,8 @@ class AccessOptions:
 
     Attributes:
         is_enabled: Whether the rules of the cluster are enforced, and turned on in the cluster.
-        super_users: Principals with every right where there are no rules yet.
+        super_users: Principals with every right on the port for operators, and everywhere if nobody
+            may change the rules when access control is turned on.
         has_policy: Whether a policy of this broker alone is enforced, too.
         model_file: Its Casbin model.
         policy_file: Its lines.

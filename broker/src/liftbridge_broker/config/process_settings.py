@@ -401,8 +401,8 @@ TLS: Final = (
         Kind.LIST,
         "",
         "Principals, such as the common name of a certificate, that have every right on the port "
-        "for operators, and everywhere if there are no access rules yet when access control is "
-        "turned on.",
+        "for operators, and everywhere if nobody may change access rules yet when access control "
+        "is turned on.",
         is_original=False,
     ),
 )

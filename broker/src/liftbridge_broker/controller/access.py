@@ -21,22 +21,20 @@ CHANGES_MAX: Final = 500
 
 SUPER_USERS_MAX: Final = 100
 
-_NO_GRANTER: Final = (
-    "nobody could change the access rules: some rule must allow a principal to grant on the cluster"
-)
-
 
 def set_access(state: ClusterState, command: SetAccess) -> Decision:
-    """C30: turn access control on or off; the first time, with rules for the super-users."""
+    """C30: turn access control on or off; on, with super-users if nobody may change the rules."""
     check_level(state)
     _check_super_users(command.super_users)
     access = state.access
     seeds: tuple[AccessRule, ...] = ()
-    if command.is_on and not access.rules:  # guard C30.first
+    if command.is_on and not access.rules.has_granter:  # guard C30.first
         names = dict.fromkeys(command.super_users)
-        seeds = tuple(rule for name in names for rule in super_rules(name))
-    if command.is_on and not (seeds or access.rules.has_granter):  # guard C30.granter
-        raise FailedPreconditionError(_NO_GRANTER)
+        seeds = access.rules.with_changes(
+            [rule for name in names for rule in super_rules(name)], ()
+        )
+        _check_counts(access.rules, seeds)
+        _check_granter(access.rules, seeds)
     if command.is_on == access.is_on:
         return Decision((), Done())
     changed = (RulesChanged(seeds),) if seeds else ()
@@ -52,7 +50,9 @@ def change_rules(state: ClusterState, command: ChangeRules) -> Decision:
     for rule in (*command.granted, *command.revoked):
         check_rule(rule)
     changed = state.access.rules.with_changes(command.granted, command.revoked)
-    _check_after(state.access.rules, changed, is_on=state.access.is_on)
+    _check_counts(state.access.rules, changed)
+    if state.access.is_on and any(rule.kind is ResourceKind.CLUSTER for rule in changed):
+        _check_granter(state.access.rules, changed)
     answer = RulesChanged(changed)
     return Decision((answer,) if changed else (), answer)
 
@@ -79,8 +79,8 @@ def _check_super_users(names: tuple[str, ...]) -> None:
             raise InvalidRequestError(f"super-user {name[:80]!r}: must be one principal, without *")
 
 
-def _check_after(rules: RuleSet, changed: Sequence[AccessRule], *, is_on: bool) -> None:
-    """Refuse a change after which there are too many rules, or nobody may change them."""
+def _check_counts(rules: RuleSet, changed: Sequence[AccessRule]) -> None:
+    """Refuse a change after which there are too many rules."""
     count, pattern_count = rules.counts_after(changed)
     if count > RULES_MAX:
         raise LimitError(
@@ -90,10 +90,15 @@ def _check_after(rules: RuleSet, changed: Sequence[AccessRule], *, is_on: bool) 
         raise LimitError(
             f"{pattern_count} access rules with a pattern, limit {PATTERNS_MAX}; use prefixes"
         )
-    if not is_on or not any(rule.kind is ResourceKind.CLUSTER for rule in changed):
-        return
+
+
+def _check_granter(rules: RuleSet, changed: Sequence[AccessRule]) -> None:
+    """Refuse a change after which nobody may change the rules any more."""
     after = RuleSet(rule for rule in rules if rule.kind is ResourceKind.CLUSTER)
     for rule in changed:
         after.put(rule)
     if not after.has_granter:  # guard C31.granter
-        raise FailedPreconditionError(_NO_GRANTER)
+        raise FailedPreconditionError(
+            "nobody could change the access rules: some rule must allow a principal to grant on "
+            "the cluster"
+        )

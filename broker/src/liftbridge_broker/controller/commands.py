@@ -567,7 +567,7 @@ class SetAccess:
 
     Attributes:
         is_on: Whether access rules are in force from now on, on every broker.
-        super_users: Principals that get every right if there are no rules yet.
+        super_users: Principals that get every right if nobody may change the rules yet.
     """
 
     is_on: bool

@@ -2,8 +2,8 @@
 
 The metadata says whether access control is on, so that all brokers agree whatever their settings
 are. A broker whose settings ask for it turns it on there, and until then enforces what would be in
-force: rights of the super-users alone, if there are no rules yet. No broker is ever more open than
-its settings or the metadata say.
+force: the rules there are, and rights of the super-users if nobody may change rules. No broker is
+ever more open than its settings or the metadata say.
 """
 
 from pathlib import Path
@@ -128,8 +128,8 @@ class Enforcement:
     def _cluster_rules(self) -> list[RuleSet]:
         if not (self._is_on or self._options.is_enabled):
             return []
-        rules = None if self._node is None else self._node.state.access.rules
-        return [rules or self._seeds]
+        rules = RuleSet() if self._node is None else self._node.state.access.rules
+        return [rules if rules.has_granter else RuleSet((*rules, *self._seeds))]
 
     def _read(self) -> RuleSet | None:
         """Return the rules of the policy file; None if the settings name none."""
