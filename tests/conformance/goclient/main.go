@@ -1,10 +1,12 @@
 // Command goclient runs the Go client of Liftbridge against a broker and says what works.
 //
 //	goclient HOST:PORT
+//	goclient group HOST:PORT ...
 //
 // One line for each check, "ok NAME" or "FAIL NAME: why"; the exit code is 1 when any failed. The
 // broker must have cursors turned on (cursors.stream.partitions: 1). Every check works on streams of
-// its own, so the order does not matter and one failure does not bring another.
+// its own, so the order does not matter and one failure does not bring another. With "group", two
+// consumers read a stream of a cluster, and go on when their coordinator is killed (group.go).
 package main
 
 import (
@@ -34,6 +36,13 @@ type check struct {
 }
 
 func main() {
+	if len(os.Args) > 2 && os.Args[1] == "group" {
+		if err := runGroup(os.Args[2:]); err != nil {
+			fmt.Println("FAIL group:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) != 2 {
 		fmt.Fprintln(os.Stderr, "usage: goclient HOST:PORT")
 		os.Exit(2)
@@ -91,6 +100,7 @@ func checks() []check {
 		{"readonly", readonly},
 		{"cursor", cursor},
 		{"cursor unknown", cursorUnknown},
+		{"consumer group", checkGroup},
 	}
 	return append(found, positions()...)
 }
