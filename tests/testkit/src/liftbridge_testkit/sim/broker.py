@@ -97,6 +97,8 @@ def _options(ports: Ports, settings: ClusterSettings) -> CoreOptions:
             record_bytes_max=own.record_bytes_max,
             clock=settings.clock,
             openings_per_turn=settings.openings_per_turn,
+            consumer_timeout_ns=3 * SECOND_NS,
+            coordinator_timeout_ns=3 * SECOND_NS,
         ),
         store=StoreOptions(
             flush=own.flush,
