@@ -218,23 +218,23 @@ CURSORS = [
 def join(**fields: object) -> Callable[[World], object]:
     request = {"groupId": "g", "consumerId": "c", **fields}
     return lambda world: world.api.JoinConsumerGroup(
-        api_pb2.JoinConsumerGroupRequest(**{"streams": [world.name], **request}),  # type: ignore[arg-type]
+        api_pb2.JoinConsumerGroupRequest(**{"streams": [world.name], **request}),  # type: ignore[arg-type]  # by name
         timeout=DEADLINE_SECONDS,
     )
 
 
 def leave(**fields: object) -> Callable[[World], object]:
-    request = api_pb2.LeaveConsumerGroupRequest(**fields)  # type: ignore[arg-type]
+    request = api_pb2.LeaveConsumerGroupRequest(**fields)  # type: ignore[arg-type]  # by name
     return lambda world: world.api.LeaveConsumerGroup(request, timeout=DEADLINE_SECONDS)
 
 
 def assignments(**fields: object) -> Callable[[World], object]:
-    request = api_pb2.FetchConsumerGroupAssignmentsRequest(**fields)  # type: ignore[arg-type]
+    request = api_pb2.FetchConsumerGroupAssignmentsRequest(**fields)  # type: ignore[arg-type]  # by name
     return lambda world: world.api.FetchConsumerGroupAssignments(request, timeout=DEADLINE_SECONDS)
 
 
 def report(**fields: object) -> Callable[[World], object]:
-    request = api_pb2.ReportConsumerGroupCoordinatorRequest(**fields)  # type: ignore[arg-type]
+    request = api_pb2.ReportConsumerGroupCoordinatorRequest(**fields)  # type: ignore[arg-type]  # by name
     return lambda world: world.api.ReportConsumerGroupCoordinator(request, timeout=DEADLINE_SECONDS)
 
 

@@ -32,6 +32,7 @@ ELSEWHERE = {
     "how-to/measure.md": "measures for minutes to hours",
     "how-to/migrate-a-casbin-policy.md": "tried by tests/unit/access/test_casbin.py",
     "how-to/operate-a-cluster.md": "names brokers, directories and tokens of the reader",
+    "how-to/read-in-groups.md": "tried by tests/conformance/test_go_client.py",
     "how-to/run-a-broker.md": "names machines of the reader",
     "how-to/run-a-cluster.md": "names machines of the reader",
     "how-to/secure-connections.md": "tried by tests/integration/nats/test_subject_rights.py",

@@ -29,7 +29,7 @@ from liftbridge_broker.errors import GrpcStatus, LiftbridgeError, PermissionDeni
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.server.access import Enforcement
-from liftbridge_broker.server.admin import register_admin
+from liftbridge_broker.server.admin import register_admin, register_quotas, register_tokens
 from liftbridge_broker.server.services import make_api
 from liftbridge_broker.wire.snapshots import encode_state
 from liftbridge_proto import api_pb2
@@ -51,6 +51,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "subject": "a.subject",
     "cursorId": "a-cursor",
     "groupId": "a-group",
+    "group_id": "a-group",
     "ackInbox": "an.inbox",
 }
 PUBLISHING: Final = (API + "PublishAsync", DATA + "PublishBatch")
@@ -96,7 +97,10 @@ def guard(world: ClusterWorld, number: int = 1) -> Guarded:
     health = Health()
     api = make_api(options, member.node, clock, member, health, access=enforcement.clients)
     api.context.turns = None
-    register_admin(api.server, admin_of(world, number).context, enforcement.clients, member)
+    admin = admin_of(world, number).context
+    register_admin(api.server, admin, enforcement.clients, member)
+    register_tokens(api.server, admin)
+    register_quotas(api.server, admin)
     return Guarded(Served(world, api.server), enforcement)
 
 

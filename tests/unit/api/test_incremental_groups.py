@@ -283,7 +283,7 @@ def test_who_leaves_lets_go_at_once(clients: Clients) -> None:
 )
 def test_bad_heartbeats_are_refused(clients: Clients, fields: dict[str, object], text: str) -> None:
     given = {"group_id": "g", "member_id": "c", "streams": ["orders"], **fields}
-    outcome = clients.call("Heartbeat", groups_pb2.HeartbeatRequest(**given))  # type: ignore[arg-type]
+    outcome = clients.call("Heartbeat", groups_pb2.HeartbeatRequest(**given))  # type: ignore[arg-type]  # names of fields
     assert text in outcome.text
     assert clients.world[1].node.state.groups == {}
 

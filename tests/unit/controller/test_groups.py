@@ -164,7 +164,7 @@ def test_a_group_has_members_of_one_kind(world: Groups) -> None:
 )
 def test_what_a_member_names_is_checked(world: Groups, given: dict[str, object], text: str) -> None:
     command = JoinGroup(group_id="g", member_id="m", streams=("orders",))
-    assert text in world.text(replace(command, **given))  # type: ignore[arg-type]
+    assert text in world.text(replace(command, **given))  # type: ignore[arg-type]  # names of fields
     assert world.state.groups == {}
 
 

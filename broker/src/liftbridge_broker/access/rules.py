@@ -81,7 +81,7 @@ OPERATIONS: Final[Mapping[ResourceKind, tuple[Operation, ...]]] = {
         Operation.READ,
     ),
     ResourceKind.SUBJECT: (Operation.ATTACH, Operation.PUBLISH),
-    ResourceKind.GROUP: (Operation.JOIN,),
+    ResourceKind.GROUP: (Operation.JOIN, Operation.DESCRIBE, Operation.DELETE),
     ResourceKind.CURSOR: (Operation.SET, Operation.READ),
     ResourceKind.CLUSTER: (Operation.DESCRIBE, Operation.ALTER, Operation.GRANT),
 }

@@ -299,9 +299,9 @@ def _reads(member: Member, stream: str) -> bool:
         return True
     if stream.startswith("__"):
         return False
-    return ">" in member.streams or (
-        "returns.*" in member.streams and stream.startswith("returns.")
-    )
+    if ">" in member.streams or ("*" in member.streams and "." not in stream):
+        return True
+    return "returns.*" in member.streams and stream.startswith("returns.")
 
 
 def _broken_moves(before: Group, after: Group, state: ClusterState, command: Command) -> list[str]:

@@ -8,7 +8,14 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 from google.protobuf.message_factory import GetMessageClass
 
 from liftbridge_proto import api_pb2
-from liftbridge_proto.ext.v1 import access_pb2, admin_pb2, data_pb2, groups_pb2
+from liftbridge_proto.ext.v1 import (
+    access_pb2,
+    admin_pb2,
+    data_pb2,
+    groups_pb2,
+    quotas_pb2,
+    tokens_pb2,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,6 +105,8 @@ SERVICES: Final = (
     groups_pb2.DESCRIPTOR.services_by_name["Groups"],
     ADMIN,
     ACCESS,
+    tokens_pb2.DESCRIPTOR.services_by_name["Tokens"],
+    quotas_pb2.DESCRIPTOR.services_by_name["Quotas"],
 )
 UNARY: Final = [
     method

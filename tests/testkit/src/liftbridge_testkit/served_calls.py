@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from liftbridge_broker.access.identities import Identity
+from liftbridge_broker.access.principals import Principal
 from liftbridge_broker.api.grpc.call import Call, PeerCertificate
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.http2.grpc import trailers_block
@@ -120,6 +122,7 @@ class Served:
         port = Port(principal=principal)
         authorize = self.server.authorize
         call = Call(port, 1, method=path, peer="", deadline=1e9, authorize=authorize)
+        call.identity = Identity(Principal(principal))
         handler = self.server.method(path)
         assert handler is not None, path
         self._do(watch, call, partial(handler, call))

@@ -52,6 +52,10 @@ def _group(request: Any) -> Iterable[str]:
     return (request.groupId,)
 
 
+def _own_group(request: Any) -> Iterable[str]:
+    return (request.group_id,)
+
+
 def _joined(request: Any) -> Iterable[str]:
     return (request.consumer.groupId,) if request.consumer.groupId else ()
 
@@ -86,6 +90,10 @@ def _within(field: str, need: Need) -> Need:
 
 def _stream_needs(operation: Operation, names: Callable[[Any], Iterable[str]] = _stream) -> Needs:
     return (Need(operation, ResourceKind.STREAM, names),)
+
+
+def _own_group_needs(operation: Operation) -> Needs:
+    return (Need(operation, ResourceKind.GROUP, _own_group),)
 
 
 def _cluster_needs(operation: Operation) -> Needs:
@@ -167,7 +175,30 @@ _ADMIN: Final[Mapping[str, Needs]] = {
     "SetStreamOwner": _CHANGE,
     "ListSettings": _VIEW,
     "ReloadSettings": _CHANGE,
+    "KeysStatus": _VIEW,
+    "RotateKeys": _CHANGE,
+    "RewrapKeys": _CHANGE,
 }
+_GROUPS: Final[Mapping[str, Needs]] = {
+    # A pattern is the name of no stream: only a rule that covers all names it matches has it too.
+    "Heartbeat": (
+        Need(Operation.JOIN, ResourceKind.GROUP, _own_group),
+        Need(Operation.READ, ResourceKind.STREAM, lambda request: request.streams),
+    ),
+    "Leave": _own_group_needs(Operation.JOIN),
+    "CommitPositions": _own_group_needs(Operation.JOIN),
+    "ListGroups": _VIEW,
+    "DescribeGroup": _own_group_needs(Operation.DESCRIBE),
+    "DeleteGroup": _own_group_needs(Operation.DELETE),
+    "EvictMember": _own_group_needs(Operation.DELETE),
+}
+_TOKENS: Final[Mapping[str, Needs]] = {
+    # Who makes a token chooses whom it acts for.
+    "CreateToken": _GRANT,
+    "ListTokens": _GRANT,
+    "RevokeToken": _GRANT,
+}
+_QUOTAS: Final[Mapping[str, Needs]] = {"SetQuota": _CHANGE, "ListQuotas": _VIEW}
 _ACCESS: Final[Mapping[str, Needs]] = {
     "ListRules": _VIEW,
     "ChangeRules": _GRANT,
@@ -180,7 +211,10 @@ _SERVICES: Final[Mapping[str, Mapping[str, Needs]]] = {
     "proto.API": _API,
     "liftbridge.ext.v1.Data": _DATA,
     "liftbridge.ext.v1.Admin": _ADMIN,
+    "liftbridge.ext.v1.Groups": _GROUPS,
     "liftbridge.ext.v1.Access": _ACCESS,
+    "liftbridge.ext.v1.Tokens": _TOKENS,
+    "liftbridge.ext.v1.Quotas": _QUOTAS,
     # Probes have no identity, and learn only whether the broker serves.
     "grpc.health.v1.Health": {"Check": OPEN, "List": OPEN, "Watch": OPEN},
     "grpc.reflection.v1.ServerReflection": {"ServerReflectionInfo": KNOWN},

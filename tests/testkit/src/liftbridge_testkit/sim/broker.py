@@ -102,6 +102,8 @@ def _options(ports: Ports, settings: ClusterSettings) -> CoreOptions:
             activity=ActivityOptions(
                 is_enabled=ports.start_number % settings.activity_off_every != 0
             ),
+            consumer_timeout_ns=3 * SECOND_NS,
+            coordinator_timeout_ns=3 * SECOND_NS,
         ),
         store=StoreOptions(
             flush=own.flush,

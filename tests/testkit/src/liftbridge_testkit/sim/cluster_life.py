@@ -28,6 +28,7 @@ from liftbridge_testkit.sim.checkers.answers import AnswersAreTrue
 from liftbridge_testkit.sim.clients.admin import OPERATIONS, Admin, AdminPlan
 from liftbridge_testkit.sim.clients.archivers import CURSOR, Archiver
 from liftbridge_testkit.sim.clients.askers import Asker, AskerPlan
+from liftbridge_testkit.sim.clients.consumers import ConsumerPlan, GroupConsumer
 from liftbridge_testkit.sim.clients.nats_publishers import NatsPublisher, NatsPublisherPlan
 from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan
 from liftbridge_testkit.sim.clients.readers import Reader, ReaderPlan
@@ -45,7 +46,9 @@ from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.forging import CLUSTER_KEYS, Forger
 from liftbridge_testkit.sim.invariants import watch_all
 from liftbridge_testkit.sim.invariants.activity import Activities
+from liftbridge_testkit.sim.invariants.groups import GroupRules
 from liftbridge_testkit.sim.invariants.leaders import LeaderLogs
+from liftbridge_testkit.sim.invariants.replication import ReplicationRules
 from liftbridge_testkit.sim.invariants.retention import HeldBack, Promise
 from liftbridge_testkit.sim.late_frames import LateFrames
 from liftbridge_testkit.sim.leaps import Leaps
@@ -90,6 +93,9 @@ ACTIVITY_EVERY, ACTIVE = 8, 5
 
 LEAPS_EVERY, LEAPING = 8, 3
 """One run in this many, with this remainder, has clocks that sometimes leap."""
+
+GROUPED_EVERY, GROUPED = 8, 5
+"""One run in this many, with this remainder, has consumers that form groups."""
 
 KEYS = (b"k1", b"k2", b"k3", b"k4")
 
@@ -141,6 +147,7 @@ class Variety(NamedTuple):
             the promise could weaken while damage is in use.
         has_late_frames: Whether frames are repeated long after their time.
         has_archiver: Whether the cursor of an archiver holds back a stream.
+        has_groups: Whether consumers form groups.
         has_leaps: Whether clocks sometimes leap, and a stream keeps records for a limited time.
         opens_slowly: Whether a turn opens only one new replica.
         has_activity: Whether brokers turn the activity stream on, some not at each start.
@@ -152,6 +159,7 @@ class Variety(NamedTuple):
     has_damage: bool = True
     has_late_frames: bool = False
     has_archiver: bool = False
+    has_groups: bool = False
     has_leaps: bool = False
     opens_slowly: bool = False
     has_activity: bool = False
@@ -161,6 +169,7 @@ def make_cluster_life(seed: int, trace: Trace) -> Life:
     """Draw a run from a seed, with streams of the usual shape."""
     variety = Variety(
         has_archiver=seed % ARCHIVED_EVERY == ARCHIVED,
+        has_groups=seed % GROUPED_EVERY == GROUPED,
         has_leaps=seed % LEAPS_EVERY == LEAPING,
         has_activity=seed % ACTIVITY_EVERY == ACTIVE,
     )
@@ -254,8 +263,20 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
     life.rearrangers.append(Rearranger(world, life.calls, life.directory, rearranging))
     for name in STREAMS:
         _add_stream(life, name, random, shapes[name])
+    _add_kinds(life, variety, rules, seed)
+    _delete_keys(life, seed)
+    rot = LogRot(life, seed)
+    life.epilogue = rot if rot.is_wanted else None
+    return life
+
+
+def _add_kinds(life: Life, variety: Variety, rules: ReplicationRules, seed: int) -> None:
+    """Add what only some runs have."""
+    world = life.world
     if seed % ASKED_EVERY == 0:
         _add_askers(life)
+    if variety.has_groups:
+        _add_groups(life, seed)
     if variety.has_archiver:
         _add_archiver(life, HeldBack(rules, world.coverage))
     if variety.has_activity:
@@ -265,10 +286,6 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
     if variety.has_leaps:
         _age_a_stream(life)
         Leaps(world)
-    _delete_keys(life, seed)
-    rot = LogRot(life, seed)
-    life.epilogue = rot if rot.is_wanted else None
-    return life
 
 
 def _make_broker(settings: ClusterSettings, ports: Ports) -> ClusterBroker:
@@ -300,6 +317,35 @@ def _add_askers(life: Life) -> None:
             plan = AskerPlan(name, random.choice((100, 400, 2_000)) * MILLISECOND_NS)
             parts = life.world, life.calls, life.directory, life.history, checker
             life.askers.append(Asker(*parts, plan, len(life.askers)))
+
+
+def _add_groups(life: Life, seed: int) -> None:
+    """Add a group of each kind, whose members read a stream of their own and passing ones."""
+    random = Random(f"groups {seed}")
+    rules = GroupRules(life.world)
+    life.world.watchers.append(rules)
+    for name, partitions in ((CURSORS_STREAM, 1), ("grouped", 5)):
+        life.creates.append(
+            CreateStream(
+                name=StreamName(name),
+                subject=f"lb.{name}",
+                partitions=partitions,
+                replication_factor=3,
+                overrides=StreamOverrides(min_isr=2),
+                is_internal=name == CURSORS_STREAM,
+            )
+        )
+    for group, streams in (("classic", ("grouped",)), ("incremental", ("grouped", "x", "*"))):
+        for _ in range(random.randrange(2, 5)):
+            plan = ConsumerPlan(
+                group=group,
+                is_incremental=group == "incremental",
+                streams=streams[: random.choice((1, len(streams)))],
+                stalls_ppm=random.choice((0, 40_000, 100_000)),
+                leaves_ppm=random.choice((0, 20_000, 100_000)),
+            )
+            parts = life.world, life.calls, life.directory, plan, rules, len(life.consumers)
+            life.consumers.append(GroupConsumer(*parts))
 
 
 def _add_archiver(life: Life, held: HeldBack) -> None:

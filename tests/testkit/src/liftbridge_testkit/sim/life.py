@@ -22,6 +22,7 @@ from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.checkers import all_checkers
 from liftbridge_testkit.sim.clients.admin import Admin
 from liftbridge_testkit.sim.clients.calls import Calls, Lost, serving_on
+from liftbridge_testkit.sim.clients.consumers import GroupConsumer
 from liftbridge_testkit.sim.clients.directory import Directory
 from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan
 from liftbridge_testkit.sim.clients.readers import Reader
@@ -117,6 +118,7 @@ class Life:
         rearrangers: All administrators of the cluster.
         askers: Clients that query logs.
         archivers: Clients that set cursors which hold back retention.
+        consumers: Members of consumer groups.
         creates: Streams to create first.
         probes: Clients that must be able to write when all faults have ended.
         faults: Source of faults, `None` for none.
@@ -137,6 +139,7 @@ class Life:
     rearrangers: list[Rearranger] = field(default_factory=list)
     askers: list[Starting] = field(default_factory=list)
     archivers: list[Starting] = field(default_factory=list)
+    consumers: list[GroupConsumer] = field(default_factory=list)
     creates: list[CreateStream] = field(default_factory=list)
     probes: list[PublisherPlan] = field(default_factory=list)
     faults: Faults | None = None
@@ -197,6 +200,7 @@ class Life:
             *self.rearrangers,
             *self.askers,
             *self.archivers,
+            *self.consumers,
         ]
         for user in users:
             user.start()
@@ -214,6 +218,8 @@ class Life:
         users += self.archivers
         for user in users:
             user.stop()
+        for consumer in self.consumers:
+            consumer.calm()
         self.expect("all brokers", self._are_all_serving)
         self.expect("other leaders of what is offline", self._is_taken_over)
         self._restart_offline()
@@ -226,7 +232,11 @@ class Life:
         )
         self.expect("everything committed", self.is_all_committed)
         self.expect("readers at the end", self._are_readers_done)
-        for user in (*self.readers, *self.askers):
+        self.expect(
+            "consumers that read what they are to read",
+            lambda: all(consumer.is_settled for consumer in self.consumers),
+        )
+        for user in (*self.readers, *self.askers, *self.consumers):
             user.stop()
         if self.epilogue is not None:
             self.epilogue()

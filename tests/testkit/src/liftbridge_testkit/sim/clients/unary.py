@@ -113,12 +113,14 @@ class Unary:
     now: Instant
     wall_ns: int
 
-    def _context(self) -> Context:
+    def context(self) -> Context:
+        """Return the context of a service that answers it."""
         clock = _Clock(self.now, self.wall_ns)
         return Context(self.node, clock, 1 << 20, streams_max=1 << 20, partitions_max=1 << 20)
 
-    def _call(self, done: Done) -> Call:
-        return Call(_Port(done), 1, method="", peer="sim", deadline=None)
+    def call(self, done: Done, *, deadline: float | None = None) -> Call:
+        """Return a call that `done` gets the answer of."""
+        return Call(_Port(done), 1, method="", peer="sim", deadline=deadline)
 
     def bounds(
         self,
@@ -146,8 +148,8 @@ class Unary:
             place = found.timestamp_offset if timestamp is not None else None
             done(Bounds(found.stream_id, found.log_start, found.high_watermark, place))
 
-        service = BoundsService(self._context())
-        steps = service.bounds(self._call(answered), request.SerializeToString())
+        service = BoundsService(self.context())
+        steps = service.bounds(self.call(answered), request.SerializeToString())
         deque(steps, maxlen=0)
 
     def newest(
@@ -167,5 +169,5 @@ class Unary:
             told = api_pb2.FetchPartitionMetadataResponse.FromString(answer).metadata
             done(Offset(told.highWatermark + 1))
 
-        service = MetadataService(self._context(), host="")
-        service.fetch_partition(self._call(answered), request.SerializeToString())
+        service = MetadataService(self.context(), host="")
+        service.fetch_partition(self.call(answered), request.SerializeToString())

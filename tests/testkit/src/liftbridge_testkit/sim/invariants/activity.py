@@ -25,11 +25,12 @@ from liftbridge_testkit.sim.world import Watcher
 
 
 class Change(NamedTuple):
-    """A change of a stream: index of its command, kind in the original, and stream."""
+    """A change: index of its command, kind in the original, and stream or group with its member."""
 
     event_id: int
     kind: str
-    stream: str
+    name: str
+    member: str = ""
 
 
 class Activities(Watcher):
@@ -47,6 +48,7 @@ class Activities(Watcher):
         self._coverage = coverage
         self._top = 0
         self._wanted: set[str] = set()
+        self._members: dict[str, frozenset[str]] = {}
         rules.listeners.append(self._on_changed)
 
     def on_turn(self, machine: Machine) -> None:
@@ -64,11 +66,27 @@ class Activities(Watcher):
         if entry.kind is not EntryKind.COMMAND:
             return
         command = metadata_pb2.Command.FromString(entry.data[PREFIX_SIZE:])
-        kind = str(command.WhichOneof("command"))
-        change = _change(state, index, kind, command)
+        change = _change(state, index, command) or self._member_change(state, index, command)
         if change is not None and self._wanted:
             self.changes.append(change)
         self._note_setting(state, command)
+
+    def _member_change(
+        self, state: ClusterState, index: int, command: metadata_pb2.Command
+    ) -> Change | None:
+        """Return the change of the members of a group that a command made, `None` for none."""
+        group_id = command.join_group.group_id or command.leave_group.group_id
+        group = state.groups.get(group_id)
+        members = () if group is None else group.members
+        before = self._members.get(group_id, frozenset())
+        self._members[group_id] = after = frozenset(one.member_id for one in members)
+        joined = command.join_group.member_id
+        if any(one.member_id == joined and one.member_epoch == index for one in members):
+            return Change(index, "JOIN_CONSUMER_GROUP", group_id, joined)
+        left = command.leave_group.member_id
+        if left in before - after:
+            return Change(index, "LEAVE_CONSUMER_GROUP", group_id, left)
+        return None
 
     def _note_setting(self, state: ClusterState, command: metadata_pb2.Command) -> None:
         """Note which brokers turn the activity stream on."""
@@ -106,8 +124,12 @@ class Activities(Watcher):
         self, machine: Machine, offset: int, value: bytes, headers: dict[str, bytes]
     ) -> None:
         event = api_pb2.ActivityStreamEvent.FromString(value)
-        stream = next(value.stream for field, value in event.ListFields() if field.message_type)
-        found = Change(event.id, api_pb2.ActivityStreamOp.Name(event.op), stream)
+        about = next(value for field, value in event.ListFields() if field.message_type)
+        kind = api_pb2.ActivityStreamOp.Name(event.op)
+        if "GROUP" in kind:
+            found = Change(event.id, kind, about.groupId, about.consumerId)
+        else:
+            found = Change(event.id, kind, about.stream)
         wanted = self.changes[offset] if offset < len(self.changes) else None
         if found != wanted or offset != self.committed or "lost" in headers:
             raise BrokenInvariantError(
@@ -128,25 +150,22 @@ class Activities(Watcher):
             raise BrokenInvariantError("I27", f"no events of {missing[:5]}")
 
 
-def _change(
-    state: ClusterState, index: int, kind: str, command: metadata_pb2.Command
-) -> Change | None:
-    """Return the change that the command at an index made, `None` for none."""
+def _change(state: ClusterState, index: int, command: metadata_pb2.Command) -> Change | None:
+    """Return the change of a stream that the command at an index made, `None` for none."""
     touched = {
         stream.name: stream
         for stream in state.streams.values()
         if any(partition.partition_epoch == index for partition in stream.partitions)
     }
-    match kind:
-        case "create_stream" if index in state.streams:
-            return Change(index, "CREATE_STREAM", command.create_stream.name)
-        case "delete_stream" if index in state.deleted.values():
-            return Change(index, "DELETE_STREAM", command.delete_stream.name)
-        case "pause_stream" if command.pause_stream.name in touched:
-            return Change(index, "PAUSE_STREAM", command.pause_stream.name)
-        case "resume_stream" if command.resume_stream.name in touched:
-            return Change(index, "RESUME_STREAM", command.resume_stream.name)
-        case "set_readonly" if command.set_readonly.name in touched:
-            return Change(index, "SET_STREAM_READONLY", command.set_readonly.name)
-        case _:
-            return None
+    created = command.create_stream.name or command.create_encrypted_stream.stream.name
+    found = {
+        "CREATE_STREAM": (created, created and index in state.streams),
+        "DELETE_STREAM": (command.delete_stream.name, index in state.deleted.values()),
+        "PAUSE_STREAM": (command.pause_stream.name, command.pause_stream.name in touched),
+        "RESUME_STREAM": (command.resume_stream.name, command.resume_stream.name in touched),
+        "SET_STREAM_READONLY": (command.set_readonly.name, command.set_readonly.name in touched),
+    }
+    made = (
+        Change(index, kind, name) for kind, (name, is_done) in found.items() if name and is_done
+    )
+    return next(made, None)
