@@ -236,7 +236,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(liftbridge, words):
 @pytest.mark.parametrize("words", sorted(set(CALLS) & set(ASKING)))
 def test_absent_server_is_one_line_and_exit_code_3(liftbridge, words):
     arguments = [argument.format(form="x") for argument in CALLS[words]]
-    option = "--admin" if words.startswith("cluster") else "--servers"
+    option = "--admin" if words.startswith(("cluster", "keys")) else "--servers"
     result = liftbridge(*words.split(), *arguments, option, "127.0.0.1:1", "--timeout", "0.2")
     assert (result.returncode, result.stdout) == (3, "")
     assert "no answer from 127.0.0.1:1 (given): " in result.stderr
@@ -248,7 +248,7 @@ def test_absent_server_is_one_line_and_exit_code_3(liftbridge, words):
 @pytest.mark.parametrize("words", sorted(set(CALLS) & set(ASKING)))
 def test_server_that_is_no_broker_is_one_line_with_a_remedy(liftbridge, web_server, words):
     arguments = [argument.format(form="x") for argument in CALLS[words]]
-    option = "--admin" if words.startswith("cluster") else "--servers"
+    option = "--admin" if words.startswith(("cluster", "keys")) else "--servers"
     result = liftbridge(*words.split(), *arguments, option, web_server, "--timeout", "0.5")
     assert (result.returncode, result.stdout) == (3, "")
     assert f"{web_server} speaks HTTP/1, not gRPC" in result.stderr
@@ -267,7 +267,7 @@ def interrupt(silent, ended):
 @pytest.mark.parametrize("words", sorted(ASKING))
 def test_command_that_waits_for_an_answer_is_ended_by_ctrl_c(liftbridge, words):
     arguments = [argument.format(form="x") for argument in ASKING[words]]
-    option = "--admin" if words.startswith("cluster") else "--servers"
+    option = "--admin" if words.startswith(("cluster", "keys")) else "--servers"
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         peer = threading.Thread(target=interrupt, args=(silent, ended))
