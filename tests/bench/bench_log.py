@@ -17,10 +17,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import process_time
 
-from liftbridge_broker.logformat.batch import BatchHeader, read_header, seal
+from liftbridge_broker.logformat.batch import HEADER_SIZE, BatchHeader, read_header, seal
+from liftbridge_broker.logformat.cipher import KEY_SIZE, BatchCipher
+from liftbridge_broker.logformat.encryption import SALT_SIZE
 from liftbridge_broker.logformat.records import RecordEncoder
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.ports.files import FileHandle, Token
+from liftbridge_broker.storage.log.opened import OpenedReader
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.log.reverse import ReverseReader
 from liftbridge_broker.storage.log.types import EMPTY_STATE, LogLimits, ReadResult
@@ -253,6 +256,39 @@ def bench_read(log: PartitionLog, what: str) -> None:
     report(f"read backwards, {what}, verified", best(backwards))
 
 
+def bench_encrypted(files: PlainFiles, batch_records: int, records: int) -> None:
+    """Encrypt batches, append them, and read them as a subscriber does."""
+    cipher = BatchCipher(PARTITION, lambda: os.urandom(SALT_SIZE))
+    cipher.unlock(os.urandom(KEY_SIZE))
+    batches = batches_of(records, batch_records)
+    log = open_log(files, f"encrypted-{batch_records}")
+    for batch, _ in batches:
+        closed = cipher.close_batch(batch)
+        log.append(closed, read_header(closed, 0), 0)
+
+    def encrypt() -> int:
+        for batch, header in batches:
+            cipher.encrypt(
+                batch[HEADER_SIZE:],
+                leader_epoch=header.leader_epoch,
+                base_offset=header.base_offset,
+                last_offset=header.last_offset,
+                count=header.count,
+                first_timestamp=header.first_timestamp,
+            )
+        return records
+
+    def frames() -> int:
+        forget_verified(log)
+        reader = OpenedReader(log, Offset(0), cipher)
+        return read_all(lambda: reader.read(BLOCK_BYTES, log.log_end_offset))
+
+    what = f"batches of {batch_records}"
+    report(f"encrypt, {what}", best(encrypt))
+    report(f"read and decrypt, 256 KiB blocks, {what}, verified", best(frames))
+    log.close()
+
+
 def bench_recovery(files: PlainFiles, log: PartitionLog, name: str, what: str) -> None:
     def work() -> int:
         opened, found = PartitionLog.open(
@@ -276,6 +312,7 @@ def main() -> None:
             bench_read(log, what)
             bench_recovery(files, log, f"append-{batch_records}-0", what)
             log.close()
+            bench_encrypted(files, batch_records, records)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A broker with a key file (docs/how-to/encrypt-streams.md): compaction, kills, rotation."""
 
 import signal
+import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from grpc import StatusCode
 from liftbridge_client import connect_admin_sync
 from liftbridge_client.errors import FailedPreconditionError
 from liftbridge_proto import api_pb2
-from liftbridge_testkit.processes import Broker
+from liftbridge_testkit.processes import Broker, program
 from liftbridge_testkit.world import World
 
 TRUE = api_pb2.NullableBool(value=True)
@@ -110,6 +111,12 @@ def test_records_stay_secret_through_compaction_kills_and_rotation(tmp_path: Pat
         log = broker.log_text()
         assert OLD not in log
         assert NEW not in log
+        assert broker.stop() == 0
+    # Verification needs no key.
+    command = [str(program("liftbridge-broker")), "verify", str(bed.broker.data_dir)]
+    verified = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (verified.returncode, verified.stderr) == (0, "")
+    assert "whole: 1 logs" in verified.stdout
 
 
 def is_served(world: World) -> bool:

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liftbridge_broker.errors import CorruptionError
-from liftbridge_broker.logformat.batch import HEADER_SIZE, walk_verified
+from liftbridge_broker.logformat.batch import HEADER_SIZE, read_header, verify, walk_verified
+from liftbridge_broker.logformat.checksum import crc32c
 from liftbridge_broker.logformat.cut import cut
+from liftbridge_broker.logformat.encryption import times_of
 from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.logformat.index_blocks import (
     ENTRY,
@@ -24,7 +26,7 @@ from liftbridge_broker.logformat.varint import decode_varint, encode_varint
 from liftbridge_broker.model.ids import Offset, PartitionId
 from liftbridge_broker.storage.log.index import load_index
 from liftbridge_proto import api_pb2
-from liftbridge_testkit.batches import PARTITION, Batches, frames_of
+from liftbridge_testkit.batches import PARTITION, Batches, cipher, frames_of
 from liftbridge_testkit.fuzzing import Fuzz
 
 FUZZ_INPUTS = 100_000
@@ -178,6 +180,38 @@ def test_fuzzed_batches_are_never_taken_for_others(fuzz: Fuzz) -> None:
 
     accepted = accepted_of(fuzz, 1, samples, check)
     assert accepted < fuzz.count // 100  # whole batches lost or put in front are whole logs
+
+
+def test_fuzzed_encrypted_batches_open_to_their_own_records_or_not_at_all(fuzz: Fuzz) -> None:
+    made, secret = Batches(), cipher()
+    plain = [
+        made.make(0, [b"a"]),
+        made.make(3, [b"ab" * 20, b"", b"c"], keys=[b"k", b"", b""], publisher=(3, 4, 5)),
+        made.sparse(5, 60, {6: b"x", 40: b"y", 41: b"z"}),
+    ]
+    samples = [secret.close_batch(batch) for batch in plain]
+    samples.append(cut(samples[2], Offset(30), Offset(60)))
+    known = {frame for batch in plain for frame in frames_of([batch[HEADER_SIZE:]])}
+    opened_count = 0
+    for random in fuzz.rounds(7, FUZZ_INPUTS // 10):
+        damaged = mutate(random, random.choice(samples))
+        # The checksum does not help: an attacker can correct it.
+        data = damaged[:8] + crc32c(damaged[12:]).to_bytes(4, "big") + damaged[12:]
+        with contextlib.suppress(CorruptionError):
+            header = read_header(data, 0)
+            verify(data, 0, header)
+            if header.is_filler:
+                continue
+            with contextlib.suppress(CorruptionError):
+                assert len(times_of(data, header)) == header.count
+                middle = Offset((header.base_offset + header.last_offset) // 2)
+                assert read_header(cut(data, header.base_offset, Offset(middle + 1)), 0)
+            end, count, frames = secret.frames_at(data, 0)
+            assert end == header.size
+            assert len(frames_of([frames])) == count == header.count
+            assert known.issuperset(frames_of([frames]))
+            opened_count += 1
+    assert 0 < opened_count < fuzz.count // 2
 
 
 def test_fuzzed_frames_are_refused_or_are_what_the_encoder_writes(fuzz: Fuzz) -> None:

@@ -1,10 +1,14 @@
 """Encrypted streams on three brokers: replicas without keys, elections, moves, rotation."""
 
+from random import Random
+
 import pytest
 
 from liftbridge_broker.controller.balance import preferred_elections
 from liftbridge_broker.controller.commands import Bootstrap, SetMasterKey, StartReassignment
 from liftbridge_broker.errors import FailedPreconditionError, KeyUnavailableError, LiftbridgeError
+from liftbridge_broker.logformat.batch import walk
+from liftbridge_broker.logformat.encryption import read_cipher_head
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_broker.node.partition.roles import Role
@@ -183,3 +187,54 @@ def test_rotation_needs_the_key_everywhere_and_rewrites_no_log(world: ClusterWor
     world.commit(b"b")
     world.run(100)
     assert values_of(world, 1) == [SECRET, b"b"]
+
+
+def note_batches(world: ClusterWorld, seen: dict[tuple[bytes, bytes], bytes]) -> None:
+    """Note what was encrypted under each key and nonce; a batch that was cut counts as whole."""
+    partition = world.state().partition_id
+    for member in world.members.values():
+        if not member.is_alive or partition not in member.node.partitions:
+            continue
+        data = member.log_bytes(partition)
+        for at, header in walk(data, 0, len(data)):
+            if not header.is_filler:
+                batch = data[at : at + header.size]
+                head = read_cipher_head(batch, header)
+                text = batch[head.cipher_start :]
+                assert seen.setdefault((head.salt, head.nonce), text) == text
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_nonce_repeats_through_crashes_truncations_and_elections(seed: int) -> None:
+    random = Random(seed)
+    world = ClusterWorld(seed=seed, master_keys=K1)
+    world.propose(Bootstrap(cluster_id=CLUSTER_ID))
+    world.until(lambda: all(report(world, one) == ["k1"] for one in world.members.values()))
+    world.create(encryption=True, fsync_policy=random.choice(list(FsyncPolicy)))
+    seen: dict[tuple[bytes, bytes], bytes] = {}
+    for number in range(25):
+        leader = world.leader()
+        if leader is not None:
+            value = SECRET + b"%d" % number
+            world.publish(value, at=leader, policy=random.choice((0, 1)))
+            world.run(random.randrange(30))
+            if random.random() < 0.4:
+                others = [one for one in world.alive if one is not leader]
+                world.cut(leader, *others)
+                world.publish(b"cut off %d" % number, at=leader, policy=0)
+                world.run(random.randrange(200))
+            if random.random() < 0.4:
+                leader.kill(power_cut=random.random() < 0.7)
+                world.run(random.randrange(400))
+                leader.restart()
+            world.heal()
+        world.run(random.randrange(100, 1_500))
+        note_batches(world, seen)
+    world.until(lambda: world.is_whole and world.leader() is not None)
+    world.until(lambda: len(world.state().isr) == 3)
+    world.run(500)
+    note_batches(world, seen)
+    assert len({salt for salt, _ in seen}) > 3
+    held = values_of(world, 1)
+    assert held == values_of(world, 2) == values_of(world, 3)
+    assert not any(holds_plain_text(member) for member in world.members.values())

@@ -239,3 +239,46 @@ def test_compaction_without_the_right_key_changes_nothing_and_names_the_batch() 
         compact_log(bench)
     assert caught.value.path == log_path(0)
     assert {path: bench.files.content(path) for path in bench.files.paths("")} == before
+
+
+def read_cold(bench: LogBench, reader: OpenedReader, max_bytes: int, end: int) -> ReadResult:
+    """Read when nothing is in memory, as an owner does that submits the reads."""
+    bench.files.is_cold = True
+    while (result := reader.read(max_bytes, Offset(end))).need is not None:
+        handle, position, length = result.need
+        reader.feed(bench.files.read(handle, position, length))
+    bench.files.is_cold = False
+    return result
+
+
+@pytest.mark.parametrize("max_bytes", [1, 700, 5_000, 1 << 20])
+def test_reader_of_a_log_that_is_not_in_memory_gives_every_record(max_bytes: int) -> None:
+    bench = LogBench(LIMITS, cipher=cipher())
+    for number in range(40):
+        bench.append(*[b"%d-%d" % (number, n) * 40 for n in range(3)])
+    reader = bench.reader(0)
+    assert isinstance(reader, OpenedReader)
+    found: list[Frame] = []
+    while (result := read_cold(bench, reader, max_bytes, 120)).slices:
+        assert all(result.slices)
+        found += frames_of(result.slices)
+        assert reader.next_offset == len(found)
+    assert [frame.offset for frame in found] == list(range(120))
+    reader.close()
+
+
+def test_damage_before_a_block_that_is_not_in_memory_is_raised_after_what_is_good() -> None:
+    bench = LogBench(cipher=cipher())
+    batches = [bench.append(b"x" * 1_000) for _ in range(40)]
+    bench.log.abandon()
+    batches[1] = _with_checksum(damaged(batches[1], len(batches[1]) - 1))
+    bench.files.put(log_path(0), b"".join(batches))
+    bench.open()
+    reader = bench.reader(0)
+    assert isinstance(reader, OpenedReader)
+    result = read_cold(bench, reader, 16 * 1024, 40)
+    assert [frame.offset for frame in frames_of(result.slices)] == [0]
+    with pytest.raises(CorruptionError, match="does not decrypt"):
+        reader.read(16 * 1024, Offset(40))
+    reader.close()
+    assert bench.log.live_segments()[0].pins == 0

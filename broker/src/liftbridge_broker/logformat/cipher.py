@@ -85,7 +85,9 @@ class BatchCipher:
         self._partition_id = partition_id
         self.new_salt = new_salt
         self._key = b""
-        self._error: LiftbridgeError = KeyUnavailableError("the data key is not unwrapped yet")
+        self._error: LiftbridgeError = KeyUnavailableError(
+            "partition offline: the data key of its stream is not unwrapped yet"
+        )
         self._keys: dict[bytes, AESGCM] = {}
         self._own: AESGCM | None = None
         self._salt = b""

@@ -99,7 +99,7 @@ class StreamConfig(Model):
         "one."
     )
     encryption: bool | None = option(
-        "Whether stored messages are encrypted; brokers without encryption at rest reject it."
+        "Whether messages are encrypted on disk; brokers need the master key. Cannot be changed."
     )
     fsync_policy: FsyncPolicy | None = option(
         "When appended messages are written to disk: whenever the system does it, within an "

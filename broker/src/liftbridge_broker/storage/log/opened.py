@@ -5,7 +5,7 @@ Replicas, scrubbing and look-ups use the stored batches as they are, and need no
 
 from typing import Final
 
-from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.logformat.batch import HEADER_SIZE, BatchHeader, read_header
 from liftbridge_broker.logformat.cipher import BatchCipher, opened
 from liftbridge_broker.logformat.frames import frame_end, frame_offset
@@ -122,19 +122,16 @@ class OpenedReader(_Opened):
         count = 0
         budget = max_bytes
         while True:
-            if self._rest:
-                at, taken = _fitting(self._rest, budget, forced=not slices)
-                slices.append(self._rest[:at])
-                self._rest = self._rest[at:]
-                budget -= at
-                count += taken
+            size, records = self._take_rest(slices, budget)
+            budget -= size
+            count += records
             # The next batch is probably as large as the last one: leave it whole.
             is_full = budget <= 0 or (slices and budget < self._last_size)
             if self._rest or is_full or self._reader.next_offset >= end:
                 return ReadResult(slices, count)
             try:
                 batches, need = self._decrypt(budget, end)
-            except CorruptionError:
+            except (CorruptionError, FilesError):
                 if slices:
                     return ReadResult(slices, count)  # the next read raises it
                 raise
@@ -148,6 +145,14 @@ class OpenedReader(_Opened):
                 slices.append(frames)
                 budget -= len(frames)
                 count += sum([records for _, records, _ in batches])
+
+    def _take_rest(self, slices: list[bytes | memoryview], budget: int) -> tuple[int, int]:
+        """Take what fits of the batch that was decrypted last; return its bytes and records."""
+        at, taken = _fitting(self._rest, budget, forced=not slices)
+        if taken:
+            slices.append(self._rest[:at])
+            self._rest = self._rest[at:]
+        return at, taken
 
     def release(self) -> None:
         """Release the block, and decrypted frames, until the next read."""

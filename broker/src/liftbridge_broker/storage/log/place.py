@@ -98,8 +98,10 @@ class Place:
         self._forget()
 
     def rewind(self, offset: int) -> None:
-        """Continue at an earlier offset with the next read; none is in flight."""
-        assert self._need is None
+        """Continue at an earlier offset with the next read; the owner has none in flight."""
+        if self._pinned is not None:
+            self._pinned.unpin()  # needed after what was returned: the owner does not know of it
+        self._need = self._pinned = None
         self.next_offset = Offset(offset)
         self._forget()
 
