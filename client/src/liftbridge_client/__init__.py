@@ -18,6 +18,7 @@ from liftbridge_client.aio.admin import AdminClient, connect_admin
 from liftbridge_client.aio.listening import Events
 from liftbridge_client.aio.publisher import Outgoing
 from liftbridge_client.aio.session import ClientStats
+from liftbridge_client.aio.tokens import Tokens
 from liftbridge_client.codecs import Codec, JsonCodec, ProtobufCodec, TextCodec
 from liftbridge_client.core.partitioners import by_key, round_robin
 from liftbridge_client.errors import (
@@ -41,6 +42,7 @@ from liftbridge_client.errors import (
     ServerError,
     TooLargeError,
     TruncatedError,
+    UnauthenticatedError,
     UnimplementedError,
     UsageError,
 )
@@ -75,7 +77,7 @@ from liftbridge_client.sync import (
     SyncSubscription,
     connect_sync,
 )
-from liftbridge_client.sync.admin import SyncAdminClient, connect_admin_sync
+from liftbridge_client.sync.admin import SyncAdminClient, SyncTokens, connect_admin_sync
 
 __all__ = [
     "Ack",
@@ -135,11 +137,14 @@ __all__ = [
     "SyncStream",
     "SyncStreams",
     "SyncSubscription",
+    "SyncTokens",
     "TextCodec",
     "TlsFiles",
     "Token",
+    "Tokens",
     "TooLargeError",
     "TruncatedError",
+    "UnauthenticatedError",
     "UnimplementedError",
     "UsageError",
     "admin_model",

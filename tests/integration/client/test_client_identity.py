@@ -58,8 +58,8 @@ def broker(
 async def test_api_token_lives_until_it_is_revoked(broker: Broker, authority: Authority) -> None:
     tls = TlsFiles(ca=authority.cert)
     async with connect_admin(broker.admin_address) as admin:
-        made = await admin.create_token("billing", groups=["ops"], lifetime=timedelta(hours=1))
-        assert [token.id async for token in admin.tokens()] == [made.token.id]
+        made = await admin.tokens.create("billing", groups=["ops"], lifetime=timedelta(hours=1))
+        assert [token.id async for token in admin.tokens.list()] == [made.token.id]
         token = Token(value=made.secret)
         async with connect(broker.address, tls=tls, token=token) as lb:
             caller = await lb.who_am_i()
@@ -69,13 +69,13 @@ async def test_api_token_lives_until_it_is_revoked(broker: Broker, authority: Au
             await stream.publish(b"one")
             messages = aiter(stream.subscribe(start=Start.earliest()))
             assert (await anext(messages)).value == b"one"
-            await admin.revoke_token(made.token.id)
+            await admin.tokens.revoke(made.token.id)
             with pytest.raises(UnauthenticatedError, match="revoked, or never existed"):
                 async with asyncio.timeout(4):
                     await anext(messages)
             with pytest.raises(UnauthenticatedError):
                 await lb.who_am_i()
-        assert [token.id async for token in admin.tokens()] == []
+        assert [token.id async for token in admin.tokens.list()] == []
     assert made.secret not in broker.log_text()
 
 

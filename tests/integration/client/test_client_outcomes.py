@@ -23,6 +23,7 @@ from liftbridge_client.aio.client import Client
 from liftbridge_client.aio.publisher import Publisher
 from liftbridge_client.aio.stream import Stream
 from liftbridge_client.aio.streams import Streams
+from liftbridge_client.aio.tokens import Tokens
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import admin_pb2, data_pb2
 
@@ -57,8 +58,8 @@ CHANGES = {
     "retire": (AdminClient, "retire", ("b", "d")),
     "set_feature_level": (AdminClient, "set_feature_level", (1,)),
     "set_catch_up_rate": (AdminClient, "set_catch_up_rate", (1,)),
-    "create_token": (AdminClient, "create_token", ("p",)),
-    "revoke_token": (AdminClient, "revoke_token", ("a" * 12,)),
+    "create token": (Tokens, "create", ("p",)),
+    "revoke token": (Tokens, "revoke", ("a" * 12,)),
     "set_stream_owner": (AdminClient, "set_stream_owner", ("s", "o"), {"stream_id": 1}),
     "transfer_leadership": (AdminClient, "transfer_leadership", (PARTITION,)),
     "elect_preferred": (AdminClient, "elect_preferred", (PARTITION,)),
@@ -82,8 +83,9 @@ OTHERS = {
     Publisher: {"aclose", "flush", "on_settled", "publish_nowait"},
     AdminClient: {
         *("aclose", "broker_status", "brokers", "check_restart", "cluster", "identities"),
-        *("partitions", "reassignments", "settings", "tokens", "verify_restart"),
+        *("partitions", "reassignments", "settings", "verify_restart"),
     },
+    Tokens: {"list"},
 }
 
 # What grpcio says, what it would say in another language or version, and nothing.
@@ -231,7 +233,7 @@ class Case:
         """Make the change; the error it ends with, or none."""
         stream = self.client.streams.get("s")
         things = {Client: self.client, Streams: self.client.streams, Stream: stream}
-        things[AdminClient] = self.admin
+        things |= {AdminClient: self.admin, Tokens: self.admin.tokens}
         try:
             if self.kind is not Publisher:
                 await getattr(things[self.kind], self.name)(*self.arguments, **self.named)

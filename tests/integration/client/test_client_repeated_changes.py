@@ -19,6 +19,7 @@ from liftbridge_broker.model.streams import UncleanMode
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_client import AdminClient, Member, PartitionName, connect_admin
 from liftbridge_client.admin_model import Election, NewToken
+from liftbridge_client.aio.tokens import Tokens
 from liftbridge_client.errors import FailedPreconditionError, LiftbridgeError
 from liftbridge_proto.ext.v1 import admin_pb2
 from liftbridge_testkit.admin_calls import admin_of
@@ -315,14 +316,14 @@ CHANGES = {
     "retire": (demoted, lambda admin, world: admin.retire(*leaving(world))),
     "set_feature_level": (as_made, lambda admin, _world: admin.set_feature_level(1)),
     "set_catch_up_rate": (as_made, lambda admin, _world: admin.set_catch_up_rate(1 << 20)),
-    "create_token": (of_level_4, lambda admin, _world: admin.create_token("p")),
-    "revoke_token": (
+    "tokens.create": (of_level_4, lambda admin, _world: admin.tokens.create("p")),
+    "tokens.revoke": (
         with_token,
-        lambda admin, world: admin.revoke_token(token_of(world)),
+        lambda admin, world: admin.tokens.revoke(token_of(world)),
     ),
-    "revoke_token later": (
+    "tokens.revoke later": (
         with_token,
-        lambda admin, world: admin.revoke_token(token_of(world), after=timedelta(hours=1)),
+        lambda admin, world: admin.tokens.revoke(token_of(world), after=timedelta(hours=1)),
     ),
     "set_stream_owner": (
         as_made,
@@ -394,7 +395,7 @@ CHANGES = {
 }
 OTHERS = {
     *("aclose", "broker_status", "brokers", "check_restart", "cluster", "identities"),
-    *("partitions", "reassignments", "settings", "tokens", "verify_restart"),
+    *("partitions", "reassignments", "settings", "tokens.list", "verify_restart"),
 }
 
 ALL, LEADER = "all, the leader last", "the leader alone"
@@ -411,6 +412,8 @@ CASES = [
 
 def test_every_method_is_listed():
     names = {name for name, _ in inspect.getmembers(AdminClient, inspect.isfunction)}
+    tokens = inspect.getmembers(Tokens, inspect.isfunction)
+    names |= {f"tokens.{name}" for name, _ in tokens if not name.startswith("_")}
     changing = {change.partition(" ")[0] for change in CHANGES}
     assert {name for name in names if not name.startswith("_")} == changing | OTHERS
 

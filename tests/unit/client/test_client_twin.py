@@ -15,6 +15,7 @@ TWINS = [
     (lb.Subscription, lb.SyncSubscription),
     (lb.Events, lb.SyncEvents),
     (lb.AdminClient, lb.SyncAdminClient),
+    (lb.Tokens, lb.SyncTokens),
 ]
 RENAMED = {
     "aclose": "close",

@@ -1,35 +1,28 @@
 """The admin client: it calls the Admin service of whichever broker can answer."""
 
-import secrets
-import string
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Self, TypeVar
 
 from liftbridge_client import admin_model as model
 from liftbridge_client.aio.admin_calls import AdminCalls, ref_of
+from liftbridge_client.aio.tokens import Tokens
 from liftbridge_client.aio.transfers import transfer
 from liftbridge_client.core.addresses import ADMIN_PORT, parse_addresses
 from liftbridge_client.core.arguments import checked, checked_calls
 from liftbridge_client.core.deadlines import one_deadline, try_seconds
 from liftbridge_client.errors import (
-    AlreadyExistsError,
     FailedPreconditionError,
     LiftbridgeError,
     NotFoundError,
-    UsageError,
 )
 from liftbridge_client.model import TlsFiles
-from liftbridge_proto.ext.v1 import admin_pb2, tokens_pb2
+from liftbridge_proto.ext.v1 import admin_pb2
 
 _Seen = TypeVar("_Seen")
-
-_ID_DIGITS: Final = string.digits + string.ascii_lowercase
-_ID_LENGTH: Final = 12
-"""Form of the id of a token."""
 
 _deadline = one_deadline(attrgetter("_calls.call_seconds"))
 
@@ -56,13 +49,6 @@ def connect_admin(
     return AdminClient(
         parse_addresses(servers, ADMIN_PORT), tls=tls, timeout=timeout, retry_time=retry_time
     )
-
-
-def _whole_seconds(name: str, time: timedelta, least: int) -> int:
-    seconds = int(time.total_seconds())
-    if seconds < least:
-        raise UsageError(f"{name} {time}: must be at least {least} s")
-    return seconds
 
 
 @checked_calls
@@ -109,6 +95,11 @@ class AdminClient:
     async def aclose(self) -> None:
         """Close all connections."""
         await self._calls.aclose()
+
+    @property
+    def tokens(self) -> Tokens:
+        """Create, list and revoke API tokens."""
+        return Tokens(self._calls)
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -300,75 +291,6 @@ class AdminClient:
         """Limit what each leader sends to replicas added by reassignments; 0 for no limit."""
         request = admin_pb2.SetCatchUpRateRequest(bytes_per_second=bytes_per_second)
         await self._calls.call("SetCatchUpRate", request, admin_pb2.SetCatchUpRateResponse)
-
-    @_deadline
-    async def create_token(
-        self, principal: str, *, groups: Sequence[str] = (), lifetime: timedelta | None = None
-    ) -> model.NewToken:
-        """Create an API token; its secret is in no other answer.
-
-        Args:
-            principal: Whom its bearer acts for.
-            groups: Groups of the principal.
-            lifetime: Time after which the token ends, in whole seconds; `None` for never.
-
-        Raises:
-            UsageError: The lifetime is shorter than a second.
-        """
-        request = tokens_pb2.CreateTokenRequest(
-            principal=principal,
-            groups=groups,
-            lifetime_seconds=0 if lifetime is None else _whole_seconds("lifetime", lifetime, 1),
-        )
-        while True:
-            request.id = "".join(secrets.choice(_ID_DIGITS) for _ in range(_ID_LENGTH))
-            try:
-                answer = await self._calls.call(
-                    "CreateToken", request, tokens_pb2.CreateTokenResponse, service="Tokens"
-                )
-            except AlreadyExistsError as error:
-                if not error.may_be_done:
-                    raise
-                # An attempt created it whose answer was lost: nobody will ever have its secret.
-                try:
-                    await self.revoke_token(request.id)
-                except LiftbridgeError:
-                    raise error from None
-            else:
-                return model.NewToken(answer.secret, model.token_of(answer.token))
-
-    async def tokens(self) -> AsyncGenerator[model.ApiToken, None]:
-        """List API tokens in order of their ids."""
-        request = tokens_pb2.ListTokensRequest(page_size=1_000)
-        while True:
-            response = await self._calls.call(
-                "ListTokens", request, tokens_pb2.ListTokensResponse, service="Tokens"
-            )
-            for token in response.tokens:
-                yield model.token_of(token)
-            request.page_token = response.next_page_token
-            if not request.page_token:
-                return
-
-    async def revoke_token(self, token_id: str, *, after: timedelta = timedelta(0)) -> None:
-        """End an API token, at once or after some time, while its users get another one.
-
-        One that ends earlier already stays as it is.
-
-        Raises:
-            NotFoundError: There is no such token.
-            UsageError: The time is negative.
-        """
-        request = tokens_pb2.RevokeTokenRequest(
-            id=token_id, after_seconds=_whole_seconds("after", after, 0)
-        )
-        try:
-            await self._calls.call(
-                "RevokeToken", request, tokens_pb2.RevokeTokenResponse, service="Tokens"
-            )
-        except NotFoundError as error:
-            if after or not error.may_be_done:  # otherwise an earlier attempt removed it
-                raise
 
     async def set_stream_owner(
         self, stream: str, owner: str, *, stream_id: int, expected: str = ""

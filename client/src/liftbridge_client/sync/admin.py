@@ -3,8 +3,9 @@
 from datetime import timedelta
 
 from liftbridge_client.aio.admin import AdminClient, connect_admin
+from liftbridge_client.aio.tokens import Tokens
 from liftbridge_client.model import TlsFiles
-from liftbridge_client.sync.blocking import BlockingClient, blocking, iterating
+from liftbridge_client.sync.blocking import Blocking, BlockingClient, blocking, iterating
 
 
 def connect_admin_sync(
@@ -19,8 +20,21 @@ def connect_admin_sync(
     return SyncAdminClient(client)
 
 
+class SyncTokens(Blocking[Tokens]):
+    """Create, list and revoke API tokens; see `Tokens`. Returned by `SyncAdminClient.tokens`."""
+
+    create = blocking(Tokens.create)
+    list = iterating(Tokens.list)
+    revoke = blocking(Tokens.revoke)
+
+
 class SyncAdminClient(BlockingClient[AdminClient]):
     """Blocking administration of a cluster; see `AdminClient`."""
+
+    @property
+    def tokens(self) -> SyncTokens:
+        """Create, list and revoke API tokens; see `AdminClient.tokens`."""
+        return SyncTokens(self._portal, self._original.tokens)
 
     identities = blocking(AdminClient.identities)
     cluster = blocking(AdminClient.cluster)
@@ -39,9 +53,6 @@ class SyncAdminClient(BlockingClient[AdminClient]):
     reload = blocking(AdminClient.reload)
     set_catch_up_rate = blocking(AdminClient.set_catch_up_rate)
     set_stream_owner = blocking(AdminClient.set_stream_owner)
-    create_token = blocking(AdminClient.create_token)
-    tokens = iterating(AdminClient.tokens)
-    revoke_token = blocking(AdminClient.revoke_token)
     transfer_leadership = blocking(AdminClient.transfer_leadership)
     elect_preferred = blocking(AdminClient.elect_preferred)
     elect_unclean = blocking(AdminClient.elect_unclean)

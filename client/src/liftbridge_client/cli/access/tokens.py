@@ -53,7 +53,7 @@ async def create(
 ) -> None:
     """Create an API token and show it, once."""
     async with run.admin() as admin:
-        made = await admin.create_token(principal, groups=group or (), lifetime=lifetime)
+        made = await admin.tokens.create(principal, groups=group or (), lifetime=lifetime)
     token = made.token
     run.emit(NewTokenRow(made.secret, token.id, token.principal, token.groups, token.expires))
 
@@ -61,7 +61,7 @@ async def create(
 async def list_(run: Run[ApiToken]) -> None:
     """List API tokens, without their secrets."""
     async with run.admin() as admin:
-        async for token in admin.tokens():
+        async for token in admin.tokens.list():
             run.emit(token)
 
 
@@ -82,7 +82,7 @@ async def revoke(
     """End an API token, at once by default; running calls end within two seconds."""
     wait = after or timedelta(0)
     async with run.admin() as admin:
-        await admin.revoke_token(token, after=wait)
+        await admin.tokens.revoke(token, after=wait)
     run.emit(RevokedRow(token, wait.total_seconds()))
 
 
