@@ -101,7 +101,8 @@ async def test_call_without_identity_reaches_no_service(site: Site) -> None:
         code, text, _ = await refusal(channel, "lbt_wrong")
         assert code is grpc.StatusCode.UNAUTHENTICATED
         assert text == "the API token is mistyped or cut off"
-        twice = (*with_token(site.guarded.issuer.token("ES256")), *with_token("x"))
+        token = site.guarded.issuer.token("ES256")
+        twice = (*with_token(token), *with_token(token))
         call = raw(channel).unary_unary(SERVICE + "Unary")(b"", timeout=10, metadata=twice)
         assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
     assert site.echo.log.opened == []

@@ -35,6 +35,9 @@ ELSEWHERE = {
     "how-to/read-in-groups.md": "tried by tests/conformance/test_go_client.py",
     "how-to/run-a-broker.md": "names machines of the reader",
     "how-to/run-a-cluster.md": "names machines of the reader",
+    "how-to/identify-clients.md": "tried by tests/integration/client/test_client_identity.py",
+    "how-to/use-tokens-of-kubernetes.md": "needs a cluster; the token is that of "
+    "tests/unit/access/test_proofs.py",
     "how-to/secure-connections.md": "tried by tests/integration/nats/test_subject_rights.py",
     "how-to/serve-clients-outside-kubernetes.md": "needs a cluster of Kubernetes",
     "how-to/test-your-application.md": "run by tests/integration/memory/test_pytest_fixture.py",

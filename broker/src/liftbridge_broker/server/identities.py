@@ -42,11 +42,11 @@ class Identities:
             ConfigError: The file of keys cannot be used.
         """
         self._observer = observer
+        self._watch = _watch_of(options)
         self.hasher = Hasher()
         parts = (tokens, clock, observer, self.hasher)
         self.clients = CallerAuthenticator(options, *parts)
         self.operators = CallerAuthenticator(IdentityOptions(rules=options.rules), *parts)
-        self._watch = FileWatch((self.clients.keys_file,))
 
     def set_options(self, options: IdentityOptions) -> None:
         """Accept other identities from now on, by keys that are read again.
@@ -54,9 +54,10 @@ class Identities:
         Raises:
             ConfigError: The file of keys cannot be used; nothing changes.
         """
+        watch = _watch_of(options)
         self.clients.set_options(options)
         self.operators.set_options(IdentityOptions(rules=options.rules))
-        self._watch = FileWatch((self.clients.keys_file,))
+        self._watch = watch
 
     def look(self) -> None:
         """Read the keys again if their file changed; if it is invalid, the old ones stay in use."""
@@ -77,3 +78,8 @@ class Identities:
     def close(self) -> None:
         """End the thread that hashes."""
         self.hasher.close()
+
+
+def _watch_of(options: IdentityOptions) -> FileWatch:
+    """Watch the file of keys; created before it is read, so that no change is missed."""
+    return FileWatch(() if options.jwt is None else (options.jwt.keys_file,))

@@ -73,7 +73,12 @@ def source_options(profile: Profile) -> dict[str, str]:
             "jobs need TLS as the files ca, cert and key: set them in the profile, without "
             "server_name"
         )
-    files = {"tls.ca": profile.ca, "tls.cert": profile.cert, "tls.key": profile.key}
+    files = {
+        "tls.ca": profile.ca,
+        "tls.cert": profile.cert,
+        "tls.key": profile.key,
+        "token.file": profile.token_file,
+    }
     return {"servers": profile.servers, **{name: path for name, path in files.items() if path}}
 
 

@@ -96,12 +96,13 @@ class Fetch(NamedTuple):
 
 
 class Connection(NamedTuple):
-    """Brokers, and files for TLS, empty for none."""
+    """Brokers, and files for TLS and with a bearer token, empty for none."""
 
     servers: tuple[str, ...]
     ca: str
     cert: str
     key: str
+    token_file: str
 
 
 class Subscription(NamedTuple):
@@ -345,7 +346,7 @@ def _connection(found: Mapping[str, Any]) -> Connection:
         raise OptionError("option 'servers' is missing: brokers as host:port, separated by commas")
     if ("tls.cert" in found) != ("tls.key" in found):
         raise OptionError("options 'tls.cert' and 'tls.key' must be set together")
-    files = (found.get(name, "") for name in ("tls.ca", "tls.cert", "tls.key"))
+    files = (found.get(name, "") for name in ("tls.ca", "tls.cert", "tls.key", "token.file"))
     return Connection(found["servers"], *files)
 
 

@@ -97,6 +97,14 @@ OPTIONS: Final = (
     Option("tls.cert", values.text, _PATH, None, _ALL, "Client certificate."),
     Option("tls.key", values.text, _PATH, None, _ALL, "Private key of the client certificate."),
     Option(
+        "token.file",
+        values.text,
+        _PATH,
+        None,
+        _ALL,
+        "File with a bearer token, on every node; read again when it changes. Needs TLS.",
+    ),
+    Option(
         "subscribe",
         values.names,
         "names of streams, separated by commas, each once",

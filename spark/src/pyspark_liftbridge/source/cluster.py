@@ -20,6 +20,7 @@ from liftbridge_client import (
     SyncClient,
     SyncStream,
     TlsFiles,
+    Token,
     connect_sync,
 )
 from pyspark_liftbridge.plan.offsets import PartitionId
@@ -66,6 +67,7 @@ def client_of(connection: Connection, retry_ns: int, *, is_plain: bool = False) 
         client = connect_sync(
             ",".join(connection.servers),
             tls=TlsFiles(ca=ca, cert=cert, key=secret) if ca or cert else None,
+            token=Token(file=Path(connection.token_file)) if connection.token_file else None,
             retry_time=(retry_time := timedelta(microseconds=retry_ns // MICROSECOND_NS)),
             timeout=min(_CALL_MAX, max(_CALL_MIN, retry_time)),
         )

@@ -155,6 +155,10 @@ class Guarded:
         self.options = replace(self.options, **changes)
         self.authenticator.set_options(self.options)
 
+    def write_keys(self, members: list[dict[str, Any]]) -> None:
+        """Replace the keys by these of a JWK set."""
+        self.keys_file.write_text(json.dumps({"keys": members}))
+
     def add_token(self, principal: str = "billing", *, expires: int = 0) -> str:
         """Create an API token; return its text."""
         token = new_token()
