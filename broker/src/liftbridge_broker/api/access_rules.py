@@ -48,9 +48,11 @@ def rule_of(message: pb.AccessRule) -> AccessRule:
     """Convert a rule of a request; its content is checked where it is applied.
 
     Raises:
-        InvalidRequestError: A kind, match or operation is unknown or missing.
+        InvalidRequestError: A kind, match or operation is unknown or missing, or there are more
+            operations than exist.
     """
     operations = 0
+    check_named("operations", len(message.operations), _ALL_BIT)
     for operation in message.operations:
         operations |= _operation_of(operation)
     return AccessRule(
