@@ -20,6 +20,7 @@ from liftbridge_broker.controller.commands import (
     Bootstrap,
     CancelReassignment,
     ChangeLeader,
+    ChangeRules,
     Command,
     CordonBroker,
     CreateStream,
@@ -35,6 +36,7 @@ from liftbridge_broker.controller.commands import (
     RemoveBroker,
     Resign,
     ResumeStream,
+    SetAccess,
     SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
@@ -111,6 +113,8 @@ FAILURES: Final[dict[type[Command], str]] = {
     SetReadonly: "Failed to set stream readonly flag",
     InitPublisher: "Failed to initialise publisher",
     MarkStream: "Failed to mark stream",
+    SetAccess: "Failed to switch access control",
+    ChangeRules: "Failed to change access rules",
 }
 """Error text of the original for a client when the log fails a command; the cause follows it."""
 
