@@ -95,8 +95,8 @@ class NatsPermissions(NamedTuple):
 def resource_of(text: str) -> Resource:
     """Parse resources: `KIND:NAME`, or `cluster`.
 
-    A `*` at the end that is no token by itself makes a prefix, as does `*` alone or at the end of a
-    name of a stream, group or cursor; other wildcards make a pattern.
+    A subject with NATS wildcards is a pattern. Of the others, a name that ends in `*` is a prefix,
+    and one with other wildcards a pattern.
 
     Raises:
         UsageError: The text has another form.
@@ -108,9 +108,7 @@ def resource_of(text: str) -> Resource:
         kinds = ", ".join(f"{one}:NAME" for one in get_args(ResourceKind)[:-1])
         raise UsageError(f"resource {text!r}: must be {kinds} or cluster")
     known = cast("ResourceKind", kind)
-    tokens = name.split(".")
-    is_token = kind == "subject" and tokens[-1] == "*"
-    if name.endswith("*") and not is_token and not _has_wildcard(name[:-1]):
+    if kind != "subject" and name.endswith("*"):
         return Resource(known, name[:-1], "prefix")
     return Resource(known, name, "pattern" if _has_wildcard(name) else "exact")
 

@@ -90,6 +90,10 @@ def test_key_match_is_a_prefix_up_to_the_first_star() -> None:
     assert not may(rules, "svc-a", Operation.PUBLISH, "orders.1")
     assert not may(rules, "svc", Operation.DESCRIBE, "orders.1")
     assert may(rules, "bob", Operation.DELETE, "anything")
+    for subject, is_allowed in (("shop.a", True), ("bank", False)):
+        found = RuleSet(read_policy(model(matcher), "p, bob, shop.*, PublishToSubject"))
+        rights = found.rights_of(Principal("bob"))
+        assert rights.allows(Operation.PUBLISH, ResourceKind.SUBJECT, subject) is is_allowed
 
 
 def test_roles_of_roles_get_the_rights() -> None:
@@ -156,6 +160,11 @@ def test_super_users_and_wildcards_of_a_matcher() -> None:
         (model(), "\np, ann, foo, Fly", "policy, line 2: 'Fly': must be one of CreateStream"),
         (model(), "p, ann, foo, Publish, maybe", "must be allow or deny"),
         (model(), "p, *, foo, Publish", "no name of a client"),
+        (
+            model("r.sub == p.sub && keyMatch(r.obj, p.obj) && r.act == p.act"),
+            "p, ann, shop*, PublishToSubject",
+            "must end in '.'",
+        ),
         (model(), "x" * (FILE_BYTES_MAX + 1), "larger than"),
         (
             model("r.sub == p.sub && r.obj == p.obj && regexMatch(r.act, p.act)"),

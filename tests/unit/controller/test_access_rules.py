@@ -130,10 +130,10 @@ def test_the_number_of_rules_is_bounded(state: ClusterState) -> None:
     many = tuple(rule(f"s{number}") for number in range(CHANGES_MAX + 1))
     assert isinstance(take(state, ChangeRules(granted=many)), LimitError)
     patterns = tuple(
-        rule(f"s{number}.*", match=NameMatch.PATTERN) for number in range(PATTERNS_MAX)
+        rule(f"s{number}.>", match=NameMatch.PATTERN) for number in range(PATTERNS_MAX)
     )
     take(state, ChangeRules(granted=patterns))
-    more = ChangeRules(granted=(rule("t.*", match=NameMatch.PATTERN),))
+    more = ChangeRules(granted=(rule("t.>", match=NameMatch.PATTERN),))
     assert isinstance(take(state, more), LimitError)
 
     for number in range(PATTERNS_MAX, RULES_MAX):

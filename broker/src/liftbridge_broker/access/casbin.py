@@ -42,21 +42,22 @@ class _Action(NamedTuple):
 
     operation: Operation
     kind: ResourceKind = ResourceKind.STREAM
-    also: tuple[tuple[Operation, ResourceKind, str], ...] = ()
+    also: tuple[tuple[Operation, ResourceKind, NameMatch, str], ...] = ()
 
 
 _READ: Final = _Action(
     # The original lets everybody join any group.
     Operation.READ,
-    also=((Operation.JOIN, ResourceKind.GROUP, ""),),
+    also=((Operation.JOIN, ResourceKind.GROUP, NameMatch.PREFIX, ""),),
 )
 _PUBLISH: Final = _Action(
-    Operation.PUBLISH, also=((Operation.PUBLISH, ResourceKind.SUBJECT, "_INBOX."),)
+    Operation.PUBLISH,
+    also=((Operation.PUBLISH, ResourceKind.SUBJECT, NameMatch.PATTERN, "_INBOX.>"),),
 )
 _CREATE: Final = _Action(
     # The original does not check subjects.
     Operation.CREATE,
-    also=((Operation.ATTACH, ResourceKind.SUBJECT, ""),),
+    also=((Operation.ATTACH, ResourceKind.SUBJECT, NameMatch.PATTERN, ">"),),
 )
 _ACTIONS: Final[Mapping[str, _Action]] = {
     "CreateStream": _CREATE,
@@ -295,7 +296,7 @@ def _rules_of(
     match, name = _matched(how_object, obj)
     for action_name in _actions(where, how_action, action):
         meant = _ACTIONS[action_name]
-        named = _resources(action_name, meant, match, name, is_denied=is_denied)
+        named = _resources(where, action_name, meant, match, name, is_denied=is_denied)
         for operation, kind, own_match, own_name in named:
             for principal in principals:
                 rule = AccessRule(
@@ -315,7 +316,7 @@ def _rules_of(
 
 
 def _resources(
-    action: str, meant: _Action, match: NameMatch, name: str, *, is_denied: bool
+    where: str, action: str, meant: _Action, match: NameMatch, name: str, *, is_denied: bool
 ) -> Iterator[tuple[Operation, ResourceKind, NameMatch, str]]:
     operation, kind, also = meant
     if action == "FetchMetadata":
@@ -325,10 +326,13 @@ def _resources(
         return
     if kind is ResourceKind.CURSOR and match is NameMatch.EXACT:
         match, name = NameMatch.PREFIX, f"{name}/"
+    if kind is ResourceKind.SUBJECT and match is NameMatch.PREFIX:
+        if name and not name.endswith("."):
+            raise _unknown(where, f"{name}*", "a prefix of subjects must end in '.'")
+        match, name = NameMatch.PATTERN, f"{name}>"
     yield operation, kind, match, name
     if not is_denied:
-        for other, other_kind, prefix in also:
-            yield other, other_kind, NameMatch.PREFIX, prefix
+        yield from also
 
 
 def _principals(

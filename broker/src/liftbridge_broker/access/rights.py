@@ -14,6 +14,7 @@ from liftbridge_broker.access.rules import (
     Operation,
     ResourceKind,
     operations_of,
+    super_rules,
 )
 from liftbridge_broker.model.subjects import has_wildcard
 
@@ -103,50 +104,27 @@ class _Names:
 
     def of_all_in(self, wide: str) -> int:
         """Return the operations of rules that contain all that a subject with wildcards matches."""
-        literal = _literal(wide)
         found = self.exact.get(wide, 0)
         for pattern, operations in self.patterns.items():
             if contains(pattern, wide):
                 found |= operations
-        for prefix, operations in self.prefixes.items():
-            if literal.startswith(prefix):
-                found |= operations
         return found
 
     def of_any_in(self, wide: str) -> int:
-        """Return the operations of rules that may name any part of what such a subject matches."""
-        literal, found = _literal(wide), 0
+        """Return the operations of rules that name any part of what such a subject matches."""
+        found = 0
         for name, operations in (*self.exact.items(), *self.patterns.items()):
             if overlaps(name, wide):
                 found |= operations
-        for prefix, operations in self.prefixes.items():
-            if literal.startswith(prefix) or prefix.startswith(literal):
-                found |= operations
         return found
-
-
-def _literal(wide: str) -> str:
-    """Return what a subject begins with before its first wildcard token."""
-    tokens: list[str] = []
-    for token in wide.split("."):
-        if token in (_ONE, _REST):
-            return ".".join((*tokens, ""))
-        tokens.append(token)
-    return wide
 
 
 def concerns(rule: AccessRule, operation: Operation, name: str) -> bool:
     """Return whether a rule by itself allows, or denies, an operation on a resource of its kind."""
     if not rule.is_denied:
         return Rights([rule]).allows(operation, rule.kind, name)
-    exact = rule.kind is ResourceKind.CLUSTER
-    everything = rule._replace(
-        match=NameMatch.EXACT if exact else NameMatch.PREFIX,
-        name=rule.name if exact else "",
-        is_denied=False,
-        operations=int(Operation.ALL),
-    )
-    return not Rights([everything, rule]).allows(operation, rule.kind, name)
+    everything = (one for one in super_rules(rule.principal) if one.kind is rule.kind)
+    return not Rights([*everything, rule]).allows(operation, rule.kind, name)
 
 
 class Rights:
@@ -192,17 +170,9 @@ class Rights:
         return may & ~may_not  # guard Access.deny
 
     def subjects(self, operation: Operation) -> Iterator[tuple[str, bool]]:
-        """Yield patterns of NATS for the subjects of rules, and whether each is denied.
-
-        A prefix that does not end at a dot has no pattern: it is left out where it allows, and
-        widened to its token where it denies.
-        """
+        """Yield the subjects and patterns of rules for an operation, and whether each is denied."""
         for names, is_denied in ((self._allowed, False), (self._denied, True)):
             found = names[ResourceKind.SUBJECT]
             for name, operations in (*found.exact.items(), *found.patterns.items()):
                 if operations & operation:
                     yield name, is_denied
-            for prefix, operations in found.prefixes.items():
-                head, _, last = prefix.rpartition(".")
-                if operations & operation and (not last or is_denied):
-                    yield (f"{head}.>" if head else _REST), is_denied

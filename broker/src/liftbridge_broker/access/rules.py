@@ -154,6 +154,7 @@ def cursor_name(stream: str, cursor_id: str) -> str:
 def super_rules(principal: str) -> tuple[AccessRule, ...]:
     """Return the rules that allow a principal everything."""
     every = dict.fromkeys(ResourceKind, (NameMatch.PREFIX, ""))
+    every[ResourceKind.SUBJECT] = NameMatch.PATTERN, ">"
     every[ResourceKind.CLUSTER] = NameMatch.EXACT, CLUSTER_NAME
     return tuple(
         AccessRule(
@@ -208,20 +209,43 @@ def check_rule(rule: AccessRule) -> None:
             f"{rule.kind.name.lower()} {rule.name[:80]!r}: must be at most "
             f"{_BYTES_MAX[rule.kind]} bytes of printable text"
         )
-    if rule.kind is ResourceKind.CLUSTER:
-        if rule[3:5] != (NameMatch.EXACT, CLUSTER_NAME):
-            raise InvalidRequestError(f"cluster {rule.name[:80]!r}: must be {CLUSTER_NAME!r}")
-    elif rule.match is NameMatch.PATTERN:
-        check_subject(rule.name)
-        if not has_wildcard(rule.name):
-            raise InvalidRequestError(
-                f"pattern {rule.name[:80]!r}: has no wildcard '*' or '>'; name it exactly"
-            )
+    if rule.match is NameMatch.PATTERN:
+        _check_pattern(rule.kind, rule.name)
     elif rule.match is NameMatch.PREFIX:
-        if any(character in rule.name for character in "*>"):
-            raise InvalidRequestError(f"prefix {rule.name[:80]!r}: must not contain '*' or '>'")
+        _check_prefix(rule.kind, rule.name)
     else:
         _CHECKS[rule.kind](rule.name)
+
+
+def _check_pattern(kind: ResourceKind, name: str) -> None:
+    if kind is ResourceKind.CLUSTER:
+        _check_cluster_name(name)
+    check_subject(name)
+    if not has_wildcard(name):
+        raise InvalidRequestError(
+            f"pattern {name[:80]!r}: has no wildcard '*' or '>'; name it exactly"
+        )
+    if name.endswith("*") and kind is not ResourceKind.SUBJECT:
+        # Written down, it would be read as a prefix, which may name more.
+        raise InvalidRequestError(
+            f"pattern {name[:80]!r}: ends in '*'; name a prefix, or a pattern with '>'"
+        )
+
+
+def _check_prefix(kind: ResourceKind, name: str) -> None:
+    if kind is ResourceKind.CLUSTER:
+        raise InvalidRequestError(f"cluster {name[:80]!r}: must be named exactly")
+    if kind is ResourceKind.SUBJECT:
+        raise InvalidRequestError(
+            f"prefix {name[:80]!r}: subjects are named exactly, or by a pattern that ends in '.>'"
+        )
+    if any(character in name for character in "*>"):
+        raise InvalidRequestError(f"prefix {name[:80]!r}: must not contain '*' or '>'")
+
+
+def _check_cluster_name(name: str) -> None:
+    if name != CLUSTER_NAME:
+        raise InvalidRequestError(f"cluster {name[:80]!r}: must be {CLUSTER_NAME!r}")
 
 
 def operation_name(operation: Operation) -> str:
@@ -263,4 +287,5 @@ _CHECKS: Final[Mapping[ResourceKind, Callable[[str], None]]] = {
     ResourceKind.SUBJECT: _check_subject_name,
     ResourceKind.GROUP: _check_group_name,
     ResourceKind.CURSOR: _check_cursor_name,
+    ResourceKind.CLUSTER: _check_cluster_name,
 }

@@ -1,6 +1,6 @@
 """`liftbridge.ext.v1.Access`: the access rules of the cluster, on the port for operators."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from liftbridge_broker.access.casbin import read_policy_in_steps
@@ -37,6 +37,9 @@ REASONS_MAX: Final = 100
 SUBJECTS_MAX: Final = 10_000
 """Subjects that an answer of `NatsPermissions` lists."""
 
+CHANGE_BYTES_MAX: Final = 1 << 20
+"""Maximum size of a change: half a million empty rules take half a turn to read."""
+
 REPORTED_MAX: Final = 20
 """Rules that one event names."""
 
@@ -48,9 +51,11 @@ def rule_of(message: pb.AccessRule) -> AccessRule:
     """Convert a rule of a request; its content is checked where it is applied.
 
     Raises:
-        InvalidRequestError: A kind, match or operation is unknown or missing.
+        InvalidRequestError: A kind, match or operation is unknown or missing, or there are more
+            operations than exist.
     """
     operations = 0
+    check_named("operations", len(message.operations), _ALL_BIT)
     for operation in message.operations:
         operations |= _operation_of(operation)
     return AccessRule(
@@ -97,10 +102,10 @@ def _operation_of(value: int) -> int:
     return bit
 
 
-def _principal_of(name: str, groups: Iterable[str]) -> Principal:
+def _principal_of(name: str, groups: Sequence[str]) -> Principal:
     """Return the principal of a question; an empty name is an anonymous caller."""
+    check_named("groups", len(groups), GROUPS_MAX)
     found = tuple(groups)
-    check_named("groups", len(found), GROUPS_MAX)
     for one in (*((name,) if name else ()), *found):
         check_principal(one)
     return Principal(name, found)
@@ -145,6 +150,11 @@ class AccessService:
 
     def change_rules(self, call: Call, raw: bytes) -> None:
         """Serve `ChangeRules`."""
+        if len(raw) > CHANGE_BYTES_MAX:
+            raise InvalidRequestError(
+                f"request: {len(raw)} bytes, at most {CHANGE_BYTES_MAX} without records; make "
+                "several changes"
+            )
         request = decode(call, pb.ChangeRulesRequest, raw)
         if request is None:
             return

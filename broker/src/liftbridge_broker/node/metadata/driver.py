@@ -22,6 +22,7 @@ from liftbridge_broker.controller.commands import (
     CancelReassignment,
     ChangeCoordinator,
     ChangeLeader,
+    ChangeRules,
     Command,
     ConfirmActivity,
     CordonBroker,
@@ -49,6 +50,7 @@ from liftbridge_broker.controller.commands import (
     ResumeStream,
     RevokeToken,
     RewrapDataKeys,
+    SetAccess,
     SetActivity,
     SetCatchUpRate,
     SetFeatureLevel,
@@ -143,6 +145,8 @@ FAILURES: Final[dict[type[Command], str]] = {
     RewrapDataKeys: "Failed to rewrap data keys",
     SetMasterKey: "Failed to set master key",
     ReportMasterKeys: "Failed to report master keys",
+    SetAccess: "Failed to switch access control",
+    ChangeRules: "Failed to change access rules",
 }
 """Error text of the original for a client when the log fails a command; the cause follows it."""
 
