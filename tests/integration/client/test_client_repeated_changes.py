@@ -15,12 +15,8 @@ from functools import partial
 import grpc.aio
 import pytest
 
-from liftbridge_broker.controller.commands import (
-    FEATURE_LEVEL,
-    SetFeatureLevel,
-    SetMasterKey,
-    SetQuota,
-)
+from liftbridge_broker.controller.callers.commands import SetQuota
+from liftbridge_broker.controller.commands import FEATURE_LEVEL, SetFeatureLevel, SetMasterKey
 from liftbridge_broker.model.streams import UncleanMode
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_client import AdminClient, Limits, Member, PartitionName, connect_admin

@@ -19,12 +19,8 @@ from liftbridge_broker.api.access.needs import NEEDS, OPEN, Known, Need
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.grpc.health import Health
 from liftbridge_broker.config.options import AccessOptions, BrokerOptions, GrpcOptions
-from liftbridge_broker.controller.commands import (
-    ACCESS_LEVEL,
-    ChangeRules,
-    SetAccess,
-    SetFeatureLevel,
-)
+from liftbridge_broker.controller.callers.commands import ACCESS_LEVEL, ChangeRules, SetAccess
+from liftbridge_broker.controller.commands import SetFeatureLevel
 from liftbridge_broker.errors import GrpcStatus, LiftbridgeError, PermissionDeniedError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.units import SECOND_NS

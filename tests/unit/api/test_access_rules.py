@@ -17,13 +17,9 @@ from liftbridge_broker.access.rules import (
 from liftbridge_broker.api.access.control import AccessControl
 from liftbridge_broker.api.access_rules import REPORTED_MAX, fill_rule, rule_of
 from liftbridge_broker.api.grpc.transport import GrpcServer
-from liftbridge_broker.controller.access import CHANGES_MAX
-from liftbridge_broker.controller.commands import (
-    ACCESS_LEVEL,
-    ChangeRules,
-    SetAccess,
-    SetFeatureLevel,
-)
+from liftbridge_broker.controller.callers.access import CHANGES_MAX
+from liftbridge_broker.controller.callers.commands import ACCESS_LEVEL, ChangeRules, SetAccess
+from liftbridge_broker.controller.commands import SetFeatureLevel
 from liftbridge_broker.errors import GrpcStatus, InvalidRequestError, LiftbridgeError
 from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.server.admin import ACCESS, register_admin

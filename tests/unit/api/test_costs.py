@@ -32,8 +32,9 @@ from liftbridge_broker.api.grpc.health import HEALTH_SERVICE, WATCHERS_MAX, Heal
 from liftbridge_broker.api.grpc.reflection import REFLECTION_SERVICES
 from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.config.options import BrokerOptions, GrpcOptions
-from liftbridge_broker.controller.access import CHANGES_MAX
-from liftbridge_broker.controller.commands import FEATURE_LEVEL, JoinGroup, SetFeatureLevel
+from liftbridge_broker.controller.callers.access import CHANGES_MAX
+from liftbridge_broker.controller.commands import FEATURE_LEVEL, SetFeatureLevel
+from liftbridge_broker.controller.consumer_groups.commands import JoinGroup
 from liftbridge_broker.controller.records import MemberAnswer
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import GrpcStatus

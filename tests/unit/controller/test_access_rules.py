@@ -10,8 +10,9 @@ from liftbridge_broker.access.rules import (
     ResourceKind,
     super_rules,
 )
-from liftbridge_broker.controller.access import CHANGES_MAX, SUPER_USERS_MAX
-from liftbridge_broker.controller.commands import ACCESS_LEVEL, ChangeRules, Command, SetAccess
+from liftbridge_broker.controller.callers.access import CHANGES_MAX, SUPER_USERS_MAX
+from liftbridge_broker.controller.callers.commands import ACCESS_LEVEL, ChangeRules, SetAccess
+from liftbridge_broker.controller.commands import Command
 from liftbridge_broker.controller.records import Done, RulesChanged
 from liftbridge_broker.controller.replay import apply
 from liftbridge_broker.controller.state import ClusterState

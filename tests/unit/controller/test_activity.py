@@ -20,11 +20,8 @@ from liftbridge_broker.controller.commands import (
     Command,
     ConfirmActivity,
     CreateStream,
-    DeleteGroup,
     DeleteStream,
     FenceBroker,
-    JoinGroup,
-    LeaveGroup,
     PauseStream,
     RemoveBroker,
     ResumeStream,
@@ -32,6 +29,7 @@ from liftbridge_broker.controller.commands import (
     SetFeatureLevel,
     SetReadonly,
 )
+from liftbridge_broker.controller.consumer_groups.commands import DeleteGroup, JoinGroup, LeaveGroup
 from liftbridge_broker.errors import (
     FailedPreconditionError,
     FencedLeaderEpochError,

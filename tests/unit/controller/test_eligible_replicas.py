@@ -4,11 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from liftbridge_broker.controller.commands import (
-    DeclareUnclean,
-    ReplicaAnswer,
-    ShutDownBroker,
-)
+from liftbridge_broker.controller.commands import DeclareUnclean, ReplicaAnswer, ShutDownBroker
 from liftbridge_broker.controller.elections import (
     elect,
     led,

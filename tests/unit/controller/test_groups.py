@@ -4,20 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from liftbridge_broker.controller.assignment import Place, Reader, assign
 from liftbridge_broker.controller.commands import (
     Bootstrap,
-    ChangeCoordinator,
     CreateStream,
-    DeleteGroup,
     DeleteStream,
-    JoinGroup,
-    LeaveGroup,
-    ReleasePartitions,
     SetFeatureLevel,
     ShutDownBroker,
 )
-from liftbridge_broker.controller.coordinator_reports import CoordinatorReports
+from liftbridge_broker.controller.consumer_groups.assignment import Place, Reader, assign
+from liftbridge_broker.controller.consumer_groups.commands import (
+    ChangeCoordinator,
+    DeleteGroup,
+    JoinGroup,
+    LeaveGroup,
+    ReleasePartitions,
+)
+from liftbridge_broker.controller.consumer_groups.coordinator_reports import CoordinatorReports
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.groups import (
     GROUP_PARTITIONS_MAX,

@@ -5,14 +5,9 @@ from typing import Any
 import pytest
 
 from liftbridge_broker.access.quotas import Quota, QuotaKey, QuotaKind
-from liftbridge_broker.controller.commands import (
-    Bootstrap,
-    Command,
-    CreateStream,
-    DeleteStream,
-    SetQuota,
-)
-from liftbridge_broker.controller.quotas import LIMIT_MAX, QUOTAS_MAX
+from liftbridge_broker.controller.callers.commands import SetQuota
+from liftbridge_broker.controller.callers.quotas import LIMIT_MAX, QUOTAS_MAX
+from liftbridge_broker.controller.commands import Bootstrap, Command, CreateStream, DeleteStream
 from liftbridge_broker.controller.records import Done
 from liftbridge_broker.errors import (
     FailedPreconditionError,

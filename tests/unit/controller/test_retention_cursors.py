@@ -2,11 +2,7 @@
 
 import pytest
 
-from liftbridge_broker.controller.commands import (
-    AlterStream,
-    CreateStream,
-    RegisterBroker,
-)
+from liftbridge_broker.controller.commands import AlterStream, CreateStream, RegisterBroker
 from liftbridge_broker.controller.replay import apply
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import (

@@ -4,17 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from liftbridge_broker.controller.commands import (
-    Bootstrap,
-    Command,
-    CreateToken,
-    ExpireToken,
-    RevokeToken,
-)
+from liftbridge_broker.controller.callers.commands import CreateToken, ExpireToken, RevokeToken
+from liftbridge_broker.controller.callers.tokens import REMEMBERED_NS, TOKENS_MAX, VERIFIER_PREFIX
+from liftbridge_broker.controller.commands import Bootstrap, Command
 from liftbridge_broker.controller.records import Done
 from liftbridge_broker.controller.replay import apply
 from liftbridge_broker.controller.state import ClusterState, TokenState
-from liftbridge_broker.controller.tokens import REMEMBERED_NS, TOKENS_MAX, VERIFIER_PREFIX
 from liftbridge_broker.errors import (
     AlreadyExistsError,
     FailedPreconditionError,

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from liftbridge_broker.controller.callers.commands import CreateToken, ExpireToken, RevokeToken
+from liftbridge_broker.controller.callers.tokens import VERIFIER_PREFIX
 from liftbridge_broker.controller.commands import (
     AdvertiseListeners,
     AlterPartition,
@@ -14,37 +16,29 @@ from liftbridge_broker.controller.commands import (
     Bootstrap,
     BrokerLoad,
     CancelReassignment,
-    ChangeCoordinator,
     ChangeLeader,
     Command,
     ConfirmActivity,
     CordonBroker,
     CreateEncryptedStream,
     CreateStream,
-    CreateToken,
     DeclareUnclean,
-    DeleteGroup,
     DeleteStream,
     ElectPreferred,
-    ExpireToken,
     FenceBroker,
     InitPublisher,
     IsrMember,
-    JoinGroup,
     LeaderChange,
     Leadership,
-    LeaveGroup,
     MarkStream,
     PauseStream,
     RecoverUnclean,
     RegisterBroker,
-    ReleasePartitions,
     RemoveBroker,
     ReplicaAnswer,
     ReportMasterKeys,
     Resign,
     ResumeStream,
-    RevokeToken,
     RewrapDataKeys,
     RewrappedKey,
     SetActivity,
@@ -56,9 +50,15 @@ from liftbridge_broker.controller.commands import (
     StartReassignment,
     UnfenceBroker,
 )
+from liftbridge_broker.controller.consumer_groups.commands import (
+    ChangeCoordinator,
+    DeleteGroup,
+    JoinGroup,
+    LeaveGroup,
+    ReleasePartitions,
+)
 from liftbridge_broker.controller.replay import apply
 from liftbridge_broker.controller.state import ClusterState
-from liftbridge_broker.controller.tokens import VERIFIER_PREFIX
 from liftbridge_broker.errors import CorruptionError, LiftbridgeError
 from liftbridge_broker.model.ids import (
     BrokerId,

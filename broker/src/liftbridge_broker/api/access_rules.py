@@ -19,8 +19,8 @@ from liftbridge_broker.api.admin_context import AdminContext, unexpected
 from liftbridge_broker.api.context import refuse
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.streams import check_named, decode
-from liftbridge_broker.controller.access import CHANGES_MAX, change_rules, check_level
-from liftbridge_broker.controller.commands import ChangeRules, SetAccess
+from liftbridge_broker.controller.callers.access import CHANGES_MAX, change_rules, check_level
+from liftbridge_broker.controller.callers.commands import ChangeRules, SetAccess
 from liftbridge_broker.controller.records import Done, RulesChanged
 from liftbridge_broker.errors import InvalidRequestError, LiftbridgeError
 from liftbridge_broker.model.subjects import INTERNAL_ROOT, partition_subject

@@ -10,7 +10,7 @@ from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.grpc.turns import Chore, Turns, Waker
 from liftbridge_broker.api.quota_gate import QuotaGate
-from liftbridge_broker.controller.quotas import QUOTA_LEVEL
+from liftbridge_broker.controller.callers.quotas import QUOTA_LEVEL
 from liftbridge_broker.errors import LiftbridgeError, LimitError
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Instant, Offset

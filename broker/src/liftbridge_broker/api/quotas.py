@@ -7,8 +7,8 @@ from liftbridge_broker.access.quotas import Quota, QuotaKey, QuotaKind
 from liftbridge_broker.api.admin_context import AdminContext
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.streams import decode
-from liftbridge_broker.controller.commands import SetQuota
-from liftbridge_broker.controller.quotas import check_level
+from liftbridge_broker.controller.callers.commands import SetQuota
+from liftbridge_broker.controller.callers.quotas import check_level
 from liftbridge_broker.errors import InvalidRequestError
 from liftbridge_broker.node.scheduling.steps import in_steps
 from liftbridge_broker.ports.observe import Observer

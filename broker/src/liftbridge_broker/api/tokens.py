@@ -9,14 +9,14 @@ from liftbridge_broker.access.principals import Principal
 from liftbridge_broker.api.admin_context import AdminContext
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.streams import decode
-from liftbridge_broker.controller.commands import (
+from liftbridge_broker.controller.callers.commands import (
     CreateToken,
     ExpireToken,
     RevokeToken,
     TokenCommand,
 )
+from liftbridge_broker.controller.callers.tokens import check_level
 from liftbridge_broker.controller.state import TokenState
-from liftbridge_broker.controller.tokens import check_level
 from liftbridge_broker.errors import InvalidRequestError, LiftbridgeError
 from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.scheduling.steps import in_steps

@@ -20,9 +20,9 @@ from liftbridge_broker.controller.commands import (
     ShutDownBroker,
     UnfenceBroker,
 )
+from liftbridge_broker.controller.consumer_groups.groups import hand_over_groups
 from liftbridge_broker.controller.draft import Draft
 from liftbridge_broker.controller.elections import elect, with_isr, with_session
-from liftbridge_broker.controller.groups import hand_over_groups
 from liftbridge_broker.controller.reassignment import grow
 from liftbridge_broker.controller.records import (
     Bootstrapped,

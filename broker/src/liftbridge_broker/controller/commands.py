@@ -8,8 +8,9 @@ its types allow.
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from liftbridge_broker.access.rules import AccessRule
-from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamId, StreamName
+from liftbridge_broker.controller.callers.commands import AccessCommand, SetQuota, TokenCommand
+from liftbridge_broker.controller.consumer_groups.commands import GroupCommand
+from liftbridge_broker.model.ids import NOBODY, BrokerId, PartitionId, StreamId, StreamName
 from liftbridge_broker.model.keys import DataKey, MasterKey
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOverrides, UncleanMode
@@ -26,12 +27,8 @@ GROUPS_LEVEL: Final = 4
 ROOM_LEVEL: Final = 2
 """Lowest feature level at which a broker gets no more replicas than its reported limit."""
 
-ACCESS_LEVEL: Final = 4
-"""Lowest feature level at which the metadata may hold access rules."""
 ENCRYPTION_LEVEL: Final = 4
 """Lowest feature level at which streams may be encrypted, and brokers report master keys."""
-
-NOBODY: Final = BrokerId("")
 
 MEMBER_ALREADY: Final = -1
 """Replica epoch of a member that was in sync before (KIP-903)."""
@@ -503,178 +500,6 @@ class MarkStream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetQuota:
-    """Set all limits of a principal or a stream; 0 is none.
-
-    Attributes:
-        kind: `QuotaKind`, as text.
-        name: Name of the principal or stream.
-        publish_bytes: See `access.quotas.Quota`, as the others.
-    """
-
-    kind: str
-    name: str
-    publish_bytes: int = 0
-    publish_messages: int = 0
-    read_bytes: int = 0
-    read_messages: int = 0
-    subscriptions: int = 0
-    streams: int = 0
-    stored_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateToken:
-    """Create an API token.
-
-    Attributes:
-        token_id: Public part of the token, chosen at random.
-        principal: Whom its bearer acts for.
-        groups: Groups of the principal.
-        verifier: Argon2id hash of the secret part, in the PHC form.
-        created: Wall clock of the broker that took the request, nanoseconds since 1970.
-        expires: End of the token, nanoseconds since 1970; 0 for none.
-        created_by: Principal that asked for it, for people; empty if unknown.
-    """
-
-    token_id: str
-    principal: str
-    groups: tuple[str, ...] = ()
-    verifier: str = field(default="", repr=False)
-    created: int = 0
-    expires: int = 0
-    created_by: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireToken:
-    """Bring the end of an API token forward, to nanoseconds since 1970."""
-
-    token_id: str
-    expires: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevokeToken:
-    """Remove an API token."""
-
-    token_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetAccess:
-    """Turn access control of the cluster on or off.
-
-    Attributes:
-        is_on: Whether access rules are in force from now on, on every broker.
-        super_users: Principals that get every right if nobody may change the rules yet.
-    """
-
-    is_on: bool
-    super_users: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeRules:
-    """Add operations to access rules, and take operations from them, all or nothing.
-
-    Attributes:
-        granted: Rules with the operations to add.
-        revoked: Rules with the operations to take away; they need not exist.
-    """
-
-    granted: tuple[AccessRule, ...] = ()
-    revoked: tuple[AccessRule, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinGroup:
-    """Join a consumer group, which begins with its first member, or change the subscription.
-
-    Attributes:
-        group_id: Name of the group.
-        member_id: Name of the member, unique in the group.
-        streams: Names of existing streams; in an incremental group any names, and patterns.
-        is_incremental: Kind of the group; all members must be of the same kind.
-        member_epoch: Membership whose streams change; 0 to join.
-        instance_id: Name that the member keeps when it restarts; empty for none.
-        zone: Zone or rack of the member; empty when unknown.
-    """
-
-    group_id: str
-    member_id: str
-    streams: tuple[str, ...]
-    is_incremental: bool = False
-    member_epoch: int = 0
-    instance_id: str = ""
-    zone: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveGroup:
-    """Remove a member from its group, which ends with its last member.
-
-    Attributes:
-        group_id: Name of the group.
-        member_id: Name of the member.
-        member_epoch: Its membership; 0 for any.
-        is_expired: Whether its coordinator has not heard from it for too long.
-        coordinator: That coordinator.
-        coordinator_epoch: Metadata index since which it coordinates.
-        is_evicted: Whether an operator removes it.
-    """
-
-    group_id: str
-    member_id: str
-    member_epoch: int = 0
-    is_expired: bool = False
-    coordinator: BrokerId = NOBODY
-    coordinator_epoch: int = 0
-    is_evicted: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeCoordinator:
-    """Replace the coordinator of a group, which most of its members cannot reach.
-
-    Attributes:
-        group_id: Name of the group.
-        coordinator: Coordinator that they cannot reach.
-        coordinator_epoch: Metadata index since which it coordinates.
-    """
-
-    group_id: str
-    coordinator: BrokerId
-    coordinator_epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleasePartitions:
-    """Release partitions that a member of an incremental group has let go of.
-
-    Attributes:
-        group_id: Name of the group.
-        member_id: Name of the member.
-        member_epoch: Its membership.
-        partition_ids: The partitions; those that it is to read are ignored.
-        group_epoch: Group epoch that the member has acted on, before it said that it let go.
-    """
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-    partition_ids: tuple[PartitionId, ...]
-    group_epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteGroup:
-    """End a group with all its members."""
-
-    group_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SetActivity:
     """Record whether a broker's settings turn the activity stream on.
 
@@ -770,7 +595,6 @@ class ReportMasterKeys:
 
 
 ClusterCommand = Bootstrap | SetFeatureLevel | SetCatchUpRate | SetQuota
-AccessCommand = SetAccess | ChangeRules
 BrokerCommand = (
     RegisterBroker
     | UnfenceBroker
@@ -801,8 +625,6 @@ StreamCommand = (
     | MarkStream
 )
 ActivityCommand = SetActivity | ConfirmActivity
-TokenCommand = CreateToken | ExpireToken | RevokeToken
-GroupCommand = JoinGroup | LeaveGroup | ChangeCoordinator | ReleasePartitions | DeleteGroup
 KeyCommand = CreateEncryptedStream | RewrapDataKeys | SetMasterKey | ReportMasterKeys
 Command = (
     ClusterCommand

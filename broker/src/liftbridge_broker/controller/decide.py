@@ -9,21 +9,20 @@ level (C21).
 
 from typing import assert_never
 
-from liftbridge_broker.controller import (
-    access,
-    activity,
-    brokers,
-    groups,
-    keys,
-    partitions,
-    quotas,
-    reassignment,
-    streams,
-    tokens,
+from liftbridge_broker.controller import activity, brokers, keys, partitions, reassignment, streams
+from liftbridge_broker.controller.callers import access, quotas, tokens
+from liftbridge_broker.controller.callers.commands import (
+    AccessCommand,
+    ChangeRules,
+    CreateToken,
+    ExpireToken,
+    RevokeToken,
+    SetAccess,
+    SetQuota,
+    TokenCommand,
 )
 from liftbridge_broker.controller.checks import check_groups_level
 from liftbridge_broker.controller.commands import (
-    AccessCommand,
     ActivityCommand,
     AdvertiseListeners,
     AlterPartition,
@@ -31,51 +30,47 @@ from liftbridge_broker.controller.commands import (
     Bootstrap,
     BrokerCommand,
     CancelReassignment,
-    ChangeCoordinator,
     ChangeLeader,
-    ChangeRules,
     ClusterCommand,
     Command,
     ConfirmActivity,
     CordonBroker,
     CreateEncryptedStream,
     CreateStream,
-    CreateToken,
     DeclareUnclean,
-    DeleteGroup,
     DeleteStream,
     ElectPreferred,
-    ExpireToken,
     FenceBroker,
-    GroupCommand,
     InitPublisher,
-    JoinGroup,
     KeyCommand,
-    LeaveGroup,
     MarkStream,
     PartitionCommand,
     PauseStream,
     RecoverUnclean,
     RegisterBroker,
-    ReleasePartitions,
     RemoveBroker,
     ReportMasterKeys,
     Resign,
     ResumeStream,
-    RevokeToken,
     RewrapDataKeys,
-    SetAccess,
     SetActivity,
     SetCatchUpRate,
     SetFeatureLevel,
     SetMasterKey,
-    SetQuota,
     SetReadonly,
     ShutDownBroker,
     StartReassignment,
     StreamCommand,
-    TokenCommand,
     UnfenceBroker,
+)
+from liftbridge_broker.controller.consumer_groups import groups
+from liftbridge_broker.controller.consumer_groups.commands import (
+    ChangeCoordinator,
+    DeleteGroup,
+    GroupCommand,
+    JoinGroup,
+    LeaveGroup,
+    ReleasePartitions,
 )
 from liftbridge_broker.controller.records import Decision
 from liftbridge_broker.controller.state import ClusterState

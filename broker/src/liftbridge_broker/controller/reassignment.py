@@ -8,11 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from liftbridge_broker.controller.commands import (
-    BrokerLoad,
-    CancelReassignment,
-    StartReassignment,
-)
+from liftbridge_broker.controller.commands import BrokerLoad, CancelReassignment, StartReassignment
 from liftbridge_broker.controller.draft import Draft
 from liftbridge_broker.controller.elections import elect, led_uncleanly, maintain_eligible
 from liftbridge_broker.controller.placement import Placement, no_room, placeable

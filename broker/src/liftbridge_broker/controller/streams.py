@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 from typing import Final
 
+from liftbridge_broker.controller.callers.quotas import check_streams
 from liftbridge_broker.controller.checks import (
     OWNER_BYTES_MAX,
     check_encryption,
@@ -27,11 +28,10 @@ from liftbridge_broker.controller.commands import (
     ResumeStream,
     SetReadonly,
 )
+from liftbridge_broker.controller.consumer_groups.groups import on_stream_created, on_stream_deleted
 from liftbridge_broker.controller.draft import Draft
 from liftbridge_broker.controller.elections import with_isr
-from liftbridge_broker.controller.groups import on_stream_created, on_stream_deleted
 from liftbridge_broker.controller.placement import Placement, placeable
-from liftbridge_broker.controller.quotas import check_streams
 from liftbridge_broker.controller.reassignment import (
     GROWTH_MAX,
     complete_if_due,

@@ -7,6 +7,9 @@ broker (`docs/adr/0001`): `log_end_offset` and `high_watermark` are the first of
 from typing import Final, NewType
 
 BrokerId = NewType("BrokerId", str)
+NOBODY: Final = BrokerId("")
+"""Id of no broker."""
+
 StreamName = NewType("StreamName", str)
 
 PartitionNumber = NewType("PartitionNumber", int)

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from liftbridge_broker.controller.balance import drain_moves, preferred_elections
 from liftbridge_broker.controller.commands import BrokerLoad, ChangeLeader, Command
-from liftbridge_broker.controller.coordinator_reports import CoordinatorReports
+from liftbridge_broker.controller.consumer_groups.coordinator_reports import CoordinatorReports
 from liftbridge_broker.controller.records import BrokerChanged, PartitionChanged, Record
 from liftbridge_broker.controller.reports import LeaderReport as CountedReport
 from liftbridge_broker.controller.reports import LeaderReports

@@ -14,7 +14,7 @@ from liftbridge_broker.access.rule_set import RuleSet
 from liftbridge_broker.access.rules import super_rules
 from liftbridge_broker.api.access.control import AccessControl
 from liftbridge_broker.config.options import AccessOptions
-from liftbridge_broker.controller.commands import ACCESS_LEVEL, SetAccess
+from liftbridge_broker.controller.callers.commands import ACCESS_LEVEL, SetAccess
 from liftbridge_broker.errors import ConfigError, InvalidRequestError, LiftbridgeError
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.ports.clock import Clock

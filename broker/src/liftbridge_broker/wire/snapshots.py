@@ -21,7 +21,8 @@ from liftbridge_broker.controller.activity_queue import (
     ActivityQueue,
     NumberRange,
 )
-from liftbridge_broker.controller.quotas import QUOTAS_MAX
+from liftbridge_broker.controller.callers.quotas import QUOTAS_MAX
+from liftbridge_broker.controller.callers.tokens import TOKENS_MAX
 from liftbridge_broker.controller.state import (
     DELETED_MAX,
     RESTARTS_MAX,
@@ -34,7 +35,6 @@ from liftbridge_broker.controller.state import (
     StreamState,
     TokenState,
 )
-from liftbridge_broker.controller.tokens import TOKENS_MAX
 from liftbridge_broker.errors import CorruptionError, InvalidRequestError
 from liftbridge_broker.model.ids import (
     PARTITION_NUMBER_BITS,

@@ -16,10 +16,7 @@ from typing import NamedTuple
 
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.adapters.memory.messaging import MemoryMessaging, Sent
-from liftbridge_broker.controller.commands import (
-    Command,
-    CreateStream,
-)
+from liftbridge_broker.controller.commands import Command, CreateStream
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName
 from liftbridge_broker.model.metadata_log import Configuration, Peer

@@ -11,9 +11,16 @@ from liftbridge_broker.access.rules import (
     ResourceKind,
     super_rules,
 )
+from liftbridge_broker.controller.callers.commands import (
+    ChangeRules,
+    CreateToken,
+    ExpireToken,
+    RevokeToken,
+    SetAccess,
+)
+from liftbridge_broker.controller.callers.tokens import VERIFIER_PREFIX
 from liftbridge_broker.controller.commands import (
     MEMBER_ALREADY,
-    NOBODY,
     AdvertiseListeners,
     AlterPartition,
     AlterStream,
@@ -21,16 +28,13 @@ from liftbridge_broker.controller.commands import (
     BrokerLoad,
     CancelReassignment,
     ChangeLeader,
-    ChangeRules,
     Command,
     ConfirmActivity,
     CordonBroker,
     CreateStream,
-    CreateToken,
     DeclareUnclean,
     DeleteStream,
     ElectPreferred,
-    ExpireToken,
     FenceBroker,
     InitPublisher,
     IsrMember,
@@ -44,8 +48,6 @@ from liftbridge_broker.controller.commands import (
     ReplicaAnswer,
     Resign,
     ResumeStream,
-    RevokeToken,
-    SetAccess,
     SetActivity,
     SetCatchUpRate,
     SetFeatureLevel,
@@ -55,8 +57,7 @@ from liftbridge_broker.controller.commands import (
     UnfenceBroker,
 )
 from liftbridge_broker.controller.state import ClusterState
-from liftbridge_broker.controller.tokens import VERIFIER_PREFIX
-from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName
+from liftbridge_broker.model.ids import NOBODY, BrokerId, PartitionId, StreamName
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode

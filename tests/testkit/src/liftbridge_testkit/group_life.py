@@ -14,16 +14,18 @@ from typing import Final
 from liftbridge_broker.controller.commands import (
     FEATURE_LEVEL,
     Bootstrap,
-    ChangeCoordinator,
     Command,
     CreateStream,
-    DeleteGroup,
     DeleteStream,
     FenceBroker,
+    ShutDownBroker,
+)
+from liftbridge_broker.controller.consumer_groups.commands import (
+    ChangeCoordinator,
+    DeleteGroup,
     JoinGroup,
     LeaveGroup,
     ReleasePartitions,
-    ShutDownBroker,
 )
 from liftbridge_broker.controller.records import Decision
 from liftbridge_broker.controller.state import ClusterState

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from liftbridge_broker.controller.balance import may_stop
-from liftbridge_broker.controller.commands import NOBODY, Leadership, Resign, ShutDownBroker
+from liftbridge_broker.controller.commands import Leadership, Resign, ShutDownBroker
 from liftbridge_broker.controller.reports import LeaderReport
-from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
+from liftbridge_broker.model.ids import NOBODY, BrokerId, Instant, MetadataIndex
 from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_testkit.replica_brokers import Answer, Broker, Command, require
 from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps, Weighted

@@ -12,7 +12,7 @@ from typing import Protocol
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.streams import answer_with, check_named, decode
-from liftbridge_broker.controller.commands import JoinGroup, LeaveGroup
+from liftbridge_broker.controller.consumer_groups.commands import JoinGroup, LeaveGroup
 from liftbridge_broker.controller.records import MemberAnswer
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import LiftbridgeError

@@ -13,8 +13,13 @@ from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.groups.classic import add_partitions
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.streams import answer_with, check_named, decode
-from liftbridge_broker.controller.commands import DeleteGroup, GroupCommand, JoinGroup, LeaveGroup
-from liftbridge_broker.controller.groups import NO_GROUP
+from liftbridge_broker.controller.consumer_groups.commands import (
+    DeleteGroup,
+    GroupCommand,
+    JoinGroup,
+    LeaveGroup,
+)
+from liftbridge_broker.controller.consumer_groups.groups import NO_GROUP
 from liftbridge_broker.controller.records import MemberAnswer
 from liftbridge_broker.errors import LiftbridgeError, NotFoundError
 from liftbridge_broker.model.groups import (

@@ -8,8 +8,8 @@ consumers that read it.
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from liftbridge_broker.controller.commands import ReleasePartitions
-from liftbridge_broker.controller.groups import NO_GROUP, NO_MEMBER
+from liftbridge_broker.controller.consumer_groups.commands import ReleasePartitions
+from liftbridge_broker.controller.consumer_groups.groups import NO_GROUP, NO_MEMBER
 from liftbridge_broker.controller.records import GroupChanged, GroupEnded, MemberAnswer, Record
 from liftbridge_broker.errors import (
     FailedPreconditionError,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from liftbridge_broker.controller.commands import LeaveGroup
+from liftbridge_broker.controller.consumer_groups.commands import LeaveGroup
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.groups import Group, Member
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex

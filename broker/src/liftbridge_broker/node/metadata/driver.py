@@ -13,6 +13,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple
 
+from liftbridge_broker.controller.callers.commands import (
+    ChangeRules,
+    CreateToken,
+    ExpireToken,
+    RevokeToken,
+    SetAccess,
+    SetQuota,
+)
 from liftbridge_broker.controller.checks import check_groups_level
 from liftbridge_broker.controller.commands import (
     AdvertiseListeners,
@@ -20,46 +28,42 @@ from liftbridge_broker.controller.commands import (
     AlterStream,
     Bootstrap,
     CancelReassignment,
-    ChangeCoordinator,
     ChangeLeader,
-    ChangeRules,
     Command,
     ConfirmActivity,
     CordonBroker,
     CreateEncryptedStream,
     CreateStream,
-    CreateToken,
     DeclareUnclean,
-    DeleteGroup,
     DeleteStream,
     ElectPreferred,
-    ExpireToken,
     FenceBroker,
-    GroupCommand,
     InitPublisher,
-    JoinGroup,
-    LeaveGroup,
     MarkStream,
     PauseStream,
     RecoverUnclean,
     RegisterBroker,
-    ReleasePartitions,
     RemoveBroker,
     ReportMasterKeys,
     Resign,
     ResumeStream,
-    RevokeToken,
     RewrapDataKeys,
-    SetAccess,
     SetActivity,
     SetCatchUpRate,
     SetFeatureLevel,
     SetMasterKey,
-    SetQuota,
     SetReadonly,
     ShutDownBroker,
     StartReassignment,
     UnfenceBroker,
+)
+from liftbridge_broker.controller.consumer_groups.commands import (
+    ChangeCoordinator,
+    DeleteGroup,
+    GroupCommand,
+    JoinGroup,
+    LeaveGroup,
+    ReleasePartitions,
 )
 from liftbridge_broker.controller.decide import decide
 from liftbridge_broker.controller.records import Answer, Record, StreamDeleted

@@ -8,11 +8,7 @@ followers, and proposes changes of the in-sync set.
 from collections.abc import Sequence
 from typing import Final
 
-from liftbridge_broker.controller.commands import (
-    AlterPartition,
-    DeclareUnclean,
-    IsrMember,
-)
+from liftbridge_broker.controller.commands import AlterPartition, DeclareUnclean, IsrMember
 from liftbridge_broker.errors import (
     ChangeNotMadeError,
     CorruptionError,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from liftbridge_broker.api.groups.positions import PositionService
-from liftbridge_broker.controller.commands import JoinGroup, LeaveGroup
+from liftbridge_broker.controller.consumer_groups.commands import JoinGroup, LeaveGroup
 from liftbridge_broker.controller.records import MemberAnswer
 from liftbridge_broker.errors import (
     LiftbridgeError,

@@ -3,11 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from liftbridge_broker.controller.commands import (
-    AlterPartition,
-    IsrMember,
-    RecoverUnclean,
-)
+from liftbridge_broker.controller.commands import AlterPartition, IsrMember, RecoverUnclean
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, PartitionId
 from liftbridge_broker.model.partitions import PartitionState

@@ -6,7 +6,7 @@ again. A report counts only for the coordinator epoch that the state confirms.
 
 from dataclasses import dataclass, field
 
-from liftbridge_broker.controller.commands import ChangeCoordinator
+from liftbridge_broker.controller.consumer_groups.commands import ChangeCoordinator
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
 

@@ -10,7 +10,7 @@ from typing import Final
 from liftbridge_broker.access.api_tokens import is_token_id
 from liftbridge_broker.access.names import fault_of
 from liftbridge_broker.access.principals import Principal
-from liftbridge_broker.controller.commands import CreateToken, ExpireToken, RevokeToken
+from liftbridge_broker.controller.callers.commands import CreateToken, ExpireToken, RevokeToken
 from liftbridge_broker.controller.records import (
     Decision,
     Done,

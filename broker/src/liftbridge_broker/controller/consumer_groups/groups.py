@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from liftbridge_broker.controller.assignment import Place, Reader, assign
-from liftbridge_broker.controller.commands import (
+from liftbridge_broker.controller.consumer_groups.assignment import Place, Reader, assign
+from liftbridge_broker.controller.consumer_groups.commands import (
     ChangeCoordinator,
     DeleteGroup,
     JoinGroup,

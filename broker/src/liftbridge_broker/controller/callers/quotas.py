@@ -14,7 +14,7 @@ from liftbridge_broker.access.quotas import (
     QuotaKind,
     quota_of,
 )
-from liftbridge_broker.controller.commands import SetQuota
+from liftbridge_broker.controller.callers.commands import SetQuota
 from liftbridge_broker.controller.records import Decision, Done, QuotaChanged
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import FailedPreconditionError, InvalidRequestError, LimitError

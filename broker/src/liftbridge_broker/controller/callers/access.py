@@ -11,7 +11,7 @@ from liftbridge_broker.access.rules import (
     check_rule,
     super_rules,
 )
-from liftbridge_broker.controller.commands import ACCESS_LEVEL, ChangeRules, SetAccess
+from liftbridge_broker.controller.callers.commands import ACCESS_LEVEL, ChangeRules, SetAccess
 from liftbridge_broker.controller.records import AccessSwitched, Decision, Done, RulesChanged
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import FailedPreconditionError, InvalidRequestError, LimitError

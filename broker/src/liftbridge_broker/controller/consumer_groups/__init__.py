@@ -1,0 +1,1 @@
+"""Decisions about consumer groups: members, assignments, coordinators."""
