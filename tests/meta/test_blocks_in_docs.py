@@ -29,6 +29,7 @@ ELSEWHERE = {
     "how-to/install-the-operator.md": "needs a cluster of Kubernetes",
     "how-to/keep-streams-on-kubernetes.md": "needs a cluster of Kubernetes",
     "how-to/kubernetes-without-docker.md": "makes a cluster of Kubernetes",
+    "how-to/limit-clients.md": "tried by tests/integration/client/test_command_contract.py",
     "how-to/measure.md": "measures for minutes to hours",
     "how-to/migrate-a-casbin-policy.md": "tried by tests/unit/access/test_casbin.py",
     "how-to/operate-a-cluster.md": "names brokers, directories and tokens of the reader",

@@ -15,8 +15,8 @@ from liftbridge_broker.access.rules import (
     super_rules,
 )
 from liftbridge_broker.api.access.control import AccessControl
-from liftbridge_broker.api.access_rules import REPORTED_MAX, fill_rule, rule_of
 from liftbridge_broker.api.grpc.transport import GrpcServer
+from liftbridge_broker.api.operators.access_rules import REPORTED_MAX, fill_rule, rule_of
 from liftbridge_broker.controller.callers.access import CHANGES_MAX
 from liftbridge_broker.controller.callers.commands import ACCESS_LEVEL, ChangeRules, SetAccess
 from liftbridge_broker.controller.commands import SetFeatureLevel

@@ -2,7 +2,7 @@
 
 Rates hold for each broker by itself, as in Kafka. A message that is above a rate is not refused: it
 is a debt, and its client is slowed down until the debt is paid. Only a client that publishes on
-through many calls at once, and so owes more than `DEBT_NS_MAX`, is refused.
+through many calls at once, and so is in debt by more than `DEBT_NS_MAX`, is refused.
 """
 
 from collections.abc import Mapping
@@ -167,7 +167,7 @@ class Rates:
         """Refuse what comes beyond the longest debt.
 
         Raises:
-            LimitError: The principal or the stream owes more than `DEBT_NS_MAX`.
+            LimitError: The principal or the stream is in debt by more than `DEBT_NS_MAX`.
         """
         for owner, quota in _owners(quotas, principal, stream):
             buckets = self._buckets.get(_BucketKey(owner, direction))

@@ -50,7 +50,7 @@ class QuotaGate:
             sizes: Bytes of their keys and values; not looked at without quotas.
 
         Raises:
-            LimitError: The principal or the stream owes too much; nothing may be stored.
+            LimitError: The principal or the stream is too deep in debt; nothing may be stored.
         """
         quotas = self._quotas()
         if not quotas:
@@ -138,5 +138,5 @@ class QuotaGate:
         return self._subscriptions.get(principal, 0)
 
     def debt_of(self, principal: str, direction: Direction) -> int:
-        """Return what a principal owes by its own rates, nanoseconds."""
+        """Return the debt of a principal by its own rates, nanoseconds."""
         return self._rates.debt_of(principal, direction, self._now())

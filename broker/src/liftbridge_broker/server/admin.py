@@ -10,17 +10,17 @@ import ssl
 from typing import Final
 
 from liftbridge_broker.api.access.control import AccessControl
-from liftbridge_broker.api.access_rules import AccessService
-from liftbridge_broker.api.admin import AdminService
-from liftbridge_broker.api.admin_changes import AdminChanges
-from liftbridge_broker.api.admin_context import AdminContext
-from liftbridge_broker.api.admin_keys import KeyService
-from liftbridge_broker.api.admin_restart import RestartService
 from liftbridge_broker.api.grpc.call import Authorize, allow
 from liftbridge_broker.api.grpc.reflection import Reflection
 from liftbridge_broker.api.grpc.transport import GrpcServer
-from liftbridge_broker.api.quotas import QuotaService
-from liftbridge_broker.api.tokens import TokenService
+from liftbridge_broker.api.operators.access_rules import AccessService
+from liftbridge_broker.api.operators.admin import AdminService
+from liftbridge_broker.api.operators.admin_changes import AdminChanges
+from liftbridge_broker.api.operators.admin_context import AdminContext
+from liftbridge_broker.api.operators.admin_keys import KeyService
+from liftbridge_broker.api.operators.admin_restart import RestartService
+from liftbridge_broker.api.operators.quotas import QuotaService
+from liftbridge_broker.api.operators.tokens import TokenService
 from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.ports.authenticator import Authenticator

@@ -5,7 +5,8 @@ from importlib import metadata as packages
 from pathlib import Path
 from typing import Final
 
-from liftbridge_broker.api.admin_context import (
+from liftbridge_broker.api.grpc.tls import ServerTls
+from liftbridge_broker.api.operators.admin_context import (
     AdminContext,
     Certificate,
     NatsFacts,
@@ -13,7 +14,6 @@ from liftbridge_broker.api.admin_context import (
     Reloaded,
     Setting,
 )
-from liftbridge_broker.api.grpc.tls import ServerTls
 from liftbridge_broker.config.options import BrokerOptions, EffectiveSetting
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.node.assembly.core import Core

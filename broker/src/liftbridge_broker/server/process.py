@@ -23,9 +23,9 @@ from liftbridge_broker.adapters.observe.http import ObserveServer
 from liftbridge_broker.adapters.observe.logs import set_level
 from liftbridge_broker.adapters.observe.loop import LoopMonitor
 from liftbridge_broker.adapters.observe.observer import StructlogObserver
-from liftbridge_broker.api.admin_context import NatsFacts, Reloaded
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.grpc.transport import GrpcServer
+from liftbridge_broker.api.operators.admin_context import NatsFacts, Reloaded
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.config.reload import reloadable_diff, reloaded
 from liftbridge_broker.errors import (

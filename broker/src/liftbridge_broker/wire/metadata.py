@@ -283,3 +283,13 @@ def parse_canonical(kind: type[_Message], data: bytes) -> _Message:
             f"metadata: {kind.DESCRIPTOR.name} with fields that this version does not know"
         )
     return message
+
+
+def require(holds: bool, fault: str) -> None:
+    """Refuse a snapshot with a fault.
+
+    Raises:
+        CorruptionError: The fault is there.
+    """
+    if not holds:
+        raise CorruptionError(f"metadata snapshot: {fault}")

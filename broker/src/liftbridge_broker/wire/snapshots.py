@@ -11,9 +11,6 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from liftbridge_broker.access.quotas import NO_QUOTA, Quota, QuotaKey, QuotaKind
-from liftbridge_broker.access.rule_set import RULES_MAX
-from liftbridge_broker.access.rules import check_rule
 from liftbridge_broker.controller.activity_queue import (
     PENDING_MAX,
     ActivityEvent,
@@ -21,21 +18,16 @@ from liftbridge_broker.controller.activity_queue import (
     ActivityQueue,
     NumberRange,
 )
-from liftbridge_broker.controller.callers.quotas import QUOTAS_MAX
-from liftbridge_broker.controller.callers.tokens import TOKENS_MAX
 from liftbridge_broker.controller.state import (
     DELETED_MAX,
     RESTARTS_MAX,
-    AccessState,
     BrokerState,
     ClusterState,
     PublisherState,
     Restart,
     StreamPolicy,
     StreamState,
-    TokenState,
 )
-from liftbridge_broker.errors import CorruptionError, InvalidRequestError
 from liftbridge_broker.model.ids import (
     PARTITION_NUMBER_BITS,
     BrokerId,
@@ -59,16 +51,16 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.steps import finish
 from liftbridge_broker.model.streams import FsyncPolicy, UncleanMode
 from liftbridge_broker.wire.metadata import (
-    fill_rule,
     fsync_policy_of,
     fsync_policy_value,
     overrides_message,
     overrides_of,
     parse_canonical,
-    rule_of,
+    require,
     unclean_mode_of,
     unclean_mode_value,
 )
+from liftbridge_broker.wire.snapshot_callers import fill_callers, restore_callers
 from liftbridge_broker.wire.snapshot_groups import fill_group, read_group
 from liftbridge_proto.internal.v1 import metadata_pb2 as pb
 
@@ -118,29 +110,13 @@ def encode_state_in_steps(state: ClusterState) -> Generator[None, None, bytes]:
         if pace.is_due():
             yield
         message.deleted.add(stream_id=stream_id, deleted_index=index)
-    for token in state.tokens.values():
-        if pace.is_due():
-            yield
-        message.tokens.add(**token._asdict())
-    yield from _fill_access(message, state, pace)
+    yield from fill_callers(message, state, pace.is_due)
     for group in state.groups.values():
         yield from fill_group(message.groups.add(), group, pace.is_due)
     yield from _fill_activity(message, state.activity, pace)
     yield from _fill_keys(message, state, pace)
-    yield from _fill_quotas(message, state, pace)
     assert message.applied_index == state.applied_index  # it did not change
     return message.SerializeToString(deterministic=True)
-
-
-def _fill_access(message: pb.Snapshot, state: ClusterState, pace: _Pace) -> Iterator[None]:
-    """Add access control, nothing while it was never used: older versions know no such field."""
-    if not state.access.is_on and not state.access.rules:
-        return
-    message.access.is_on = state.access.is_on
-    for rule in state.access.rules:
-        if pace.is_due():
-            yield
-        fill_rule(message.access.rules.add(), rule)
 
 
 def _fill_keys(message: pb.Snapshot, state: ClusterState, pace: _Pace) -> Iterator[None]:
@@ -158,13 +134,6 @@ def _fill_keys(message: pb.Snapshot, state: ClusterState, pace: _Pace) -> Iterat
             target = message.encryption.brokers.add(broker=place)
             for master in broker.master_keys:
                 target.keys.add(key_id=master.key_id, check=master.check)
-
-
-def _fill_quotas(message: pb.Snapshot, state: ClusterState, pace: _Pace) -> Iterator[None]:
-    for key, quota in state.quotas.items():
-        if pace.is_due():
-            yield
-        message.quotas.add(kind=key.kind, name=key.name, **quota._asdict())
 
 
 def _fill_broker(target: pb.Broker, broker: BrokerState) -> None:
@@ -303,7 +272,7 @@ def decode_state_in_steps(data: bytes) -> Generator[None, None, ClusterState]:
     for broker in message.brokers:
         if pace.is_due():
             yield
-        _require(broker.broker not in state.brokers, f"broker {broker.broker} twice")
+        require(broker.broker not in state.brokers, f"broker {broker.broker} twice")
         state.brokers[BrokerId(broker.broker)] = _broker(broker, message.applied_index)
     brokers = tuple(state.brokers)
     publishers: set[int] = set()
@@ -311,123 +280,70 @@ def decode_state_in_steps(data: bytes) -> Generator[None, None, ClusterState]:
     for found in message.streams:
         if pace.is_due():
             yield
-        _require(
+        require(
             last_id < found.stream_id <= min(message.applied_index, STREAM_ID_END - 1),
             f"stream id {found.stream_id} out of order",
         )
-        _require(found.name not in state.stream_ids, f"stream {found.name} twice")
+        require(found.name not in state.stream_ids, f"stream {found.name} twice")
         last_id = found.stream_id
         stream = yield from _stream(found, brokers, message.applied_index, pace)
         ids = [publisher.publisher_id for publisher in stream.publishers.values()]
-        _require(publishers.isdisjoint(ids) and len(ids) == len(set(ids)), "a publisher id twice")
+        require(publishers.isdisjoint(ids) and len(ids) == len(set(ids)), "a publisher id twice")
         publishers.update(ids)
         state.add_stream(stream)
     yield from _restore_deleted(state, message, pace)
-    yield from _restore_tokens(state, message, pace)
-    yield from _restore_access(state, message.access, pace)
-    _require(
-        state.access != AccessState() or not message.HasField("access"), "access without content"
-    )
+    yield from restore_callers(state, message, pace.is_due)
     for given in message.groups:
         group = yield from read_group(given, state, pace.is_due)
         state.groups[group.group_id] = group
     yield from _restore_activity(state, message, pace)
     yield from _restore_keys(state, message.encryption, pace)
-    yield from _restore_quotas(state, message, pace)
     return state
-
-
-def _restore_access(state: ClusterState, message: pb.Access, pace: _Pace) -> Iterator[None]:
-    _require(len(message.rules) <= RULES_MAX, f"{len(message.rules)} access rules")
-    for found in message.rules:
-        if pace.is_due():
-            yield
-        rule = rule_of(found)
-        try:
-            check_rule(rule)
-        except InvalidRequestError as error:
-            raise CorruptionError(f"metadata snapshot: {error}") from error
-        _require(state.access.rules.get(rule.key) is None, "an access rule twice")
-        state.access.rules.put(rule)
-    state.access.is_on = message.is_on
-    _require(
-        not message.is_on or state.access.rules.has_granter, "access rules that nobody may change"
-    )
 
 
 def _restore_keys(state: ClusterState, message: pb.EncryptionKeys, pace: _Pace) -> Iterator[None]:
     if message.master_key:
-        _require(not fault_of_id(message.master_key), "the id of the master key is invalid")
+        require(not fault_of_id(message.master_key), "the id of the master key is invalid")
         state.master_key = message.master_key
     last_id = 0
     for found in message.streams:
         if pace.is_due():
             yield
         stream_id = StreamId(found.stream_id)
-        _require(stream_id in state.streams and stream_id > last_id, "a data key of no stream")
+        require(stream_id in state.streams and stream_id > last_id, "a data key of no stream")
         key = DataKey(found.key.master_key, found.key.wrapped, found.key.check)
         fault = fault_of_data_key(key)
-        _require(not fault, f"data key of stream {found.stream_id}: {fault}")
+        require(not fault, f"data key of stream {found.stream_id}: {fault}")
         state.set_data_key(stream_id, key)
         last_id = stream_id
     brokers = tuple(state.brokers)
     last = -1
     for holder in message.brokers:
-        _require(last < holder.broker < len(brokers), "master keys of no broker")
+        require(last < holder.broker < len(brokers), "master keys of no broker")
         last = holder.broker
         keys = tuple(MasterKey(key.key_id, key.check) for key in holder.keys)
         fault = fault_of_masters(keys) or ("" if keys else "none listed")
-        _require(not fault, f"master keys of broker {brokers[last]}: {fault}")
+        require(not fault, f"master keys of broker {brokers[last]}: {fault}")
         broker = state.brokers[brokers[last]]
         state.brokers[broker.broker] = replace(broker, master_keys=keys)
 
 
 def _restore_deleted(state: ClusterState, message: pb.Snapshot, pace: _Pace) -> Iterator[None]:
-    _require(len(message.deleted) <= DELETED_MAX, f"{len(message.deleted)} deleted streams")
+    require(len(message.deleted) <= DELETED_MAX, f"{len(message.deleted)} deleted streams")
     last_index = 0
     for found in message.deleted:
         if pace.is_due():
             yield
         stream_id = StreamId(found.stream_id)
         is_gone = stream_id not in state.streams and stream_id not in state.deleted
-        _require(is_gone, f"stream {stream_id} exists, or deleted twice")
-        _require(
+        require(is_gone, f"stream {stream_id} exists, or deleted twice")
+        require(
             max(last_index, stream_id) < found.deleted_index <= message.applied_index
             and stream_id > 0,
             f"stream {stream_id} deleted out of order",
         )
         last_index = found.deleted_index
         state.deleted[stream_id] = MetadataIndex(found.deleted_index)
-
-
-def _restore_quotas(state: ClusterState, message: pb.Snapshot, pace: _Pace) -> Iterator[None]:
-    _require(len(message.quotas) <= QUOTAS_MAX, f"{len(message.quotas)} quotas")
-    kinds = {str(kind): kind for kind in QuotaKind}
-    for found in message.quotas:
-        if pace.is_due():
-            yield
-        _require(found.kind in kinds, f"a quota of kind {found.kind}")
-        key = QuotaKey(kinds[found.kind], found.name)
-        quota = Quota(*(getattr(found, limit) for limit in Quota._fields))
-        _require(key not in state.quotas and quota != NO_QUOTA, f"quota of {key} twice or empty")
-        state.quotas[key] = quota
-
-
-def _restore_tokens(state: ClusterState, message: pb.Snapshot, pace: _Pace) -> Iterator[None]:
-    _require(len(message.tokens) <= TOKENS_MAX, f"{len(message.tokens)} tokens")
-    for found in message.tokens:
-        if pace.is_due():
-            yield
-        _require(found.token_id not in state.tokens, f"token {found.token_id} twice")
-        state.tokens[found.token_id] = TokenState(
-            token_id=found.token_id,
-            principal=found.principal,
-            groups=tuple(found.groups),
-            verifier=found.verifier,
-            created=found.created,
-            expires=found.expires,
-            created_by=found.created_by,
-        )
 
 
 def _restore_activity(state: ClusterState, message: pb.Snapshot, pace: _Pace) -> Iterator[None]:
@@ -437,25 +353,25 @@ def _restore_activity(state: ClusterState, message: pb.Snapshot, pace: _Pace) ->
     for name in found.wanted_by:
         broker = state.brokers.get(BrokerId(name))
         is_fit = broker is not None and not broker.removed
-        _require(is_fit and name not in queue.wanted_by, f"activity wanted by {name}")
+        require(is_fit and name not in queue.wanted_by, f"activity wanted by {name}")
         queue.set_wanted(BrokerId(name), is_wanted=True)
     last_id = 0
     for event in found.events:
         if pace.is_due():
             yield
-        _require(
+        require(
             last_id < event.event_id <= message.applied_index,
             f"activity event {event.event_id} out of order",
         )
         last_id = event.event_id
         queue.events.append(_activity_event(event))
         queue.weight += queue.events[-1].weight
-    _require(queue.weight <= PENDING_MAX, f"{queue.weight} pending activity events")
+    require(queue.weight <= PENDING_MAX, f"{queue.weight} pending activity events")
     queue.end_offset, queue.lost_count, queue.gap = found.end_offset, found.lost_count, found.gap
 
 
 def _activity_event(message: pb.ActivityEvent) -> ActivityEvent:
-    _require(message.kind in set(ActivityKind), f"activity event of kind {message.kind}")
+    require(message.kind in set(ActivityKind), f"activity event of kind {message.kind}")
     return ActivityEvent(
         MetadataIndex(message.event_id),
         ActivityKind(message.kind),
@@ -468,24 +384,19 @@ def _activity_event(message: pb.ActivityEvent) -> ActivityEvent:
     )
 
 
-def _require(holds: bool, fault: str) -> None:
-    if not holds:
-        raise CorruptionError(f"metadata snapshot: {fault}")
-
-
 def _broker(message: pb.Broker, applied_index: int) -> BrokerState:
-    _require(
+    require(
         max(message.broker_epoch, message.controlled_shutdown_index) <= applied_index,
         "a broker epoch ahead of the state",
     )
-    _require(
+    require(
         message.fenced or not message.removed, f"broker {message.broker} removed but not fenced"
     )
-    _require(
+    require(
         len(message.restarts) <= RESTARTS_MAX,
         f"broker {message.broker} with {len(message.restarts)} starts",
     )
-    _require(
+    require(
         message.cordoned or not message.draining,
         f"broker {message.broker} draining but not cordoned",
     )
@@ -494,7 +405,7 @@ def _broker(message: pb.Broker, applied_index: int) -> BrokerState:
         for listener in message.listeners
     )
     fault = fault_of(listeners)
-    _require(not fault, f"listeners of broker {message.broker}: {fault}")
+    require(not fault, f"listeners of broker {message.broker}: {fault}")
     return BrokerState(
         broker=BrokerId(message.broker),
         broker_epoch=MetadataIndex(message.broker_epoch),
@@ -523,7 +434,7 @@ def _broker(message: pb.Broker, applied_index: int) -> BrokerState:
 def _stream(
     message: pb.Stream, brokers: tuple[BrokerId, ...], applied_index: int, pace: _Pace
 ) -> Generator[None, None, StreamState]:
-    _require(
+    require(
         0 < len(message.partitions) < 1 << PARTITION_NUMBER_BITS,
         f"stream {message.name} with {len(message.partitions)} partitions",
     )
@@ -543,13 +454,13 @@ def _stream(
         if pace.is_due():
             yield
         partition = _partition(stream.stream_id, number, found, brokers)
-        _require(partition.partition_epoch <= applied_index, "a partition epoch ahead of the state")
+        require(partition.partition_epoch <= applied_index, "a partition epoch ahead of the state")
         stream.partitions.append(partition)
     for publisher in message.publishers:
         if pace.is_due():
             yield
-        _require(publisher.publisher not in stream.publishers, "a publisher twice")
-        _require(0 < publisher.publisher_id <= applied_index, "a publisher id ahead of the state")
+        require(publisher.publisher not in stream.publishers, "a publisher twice")
+        require(0 < publisher.publisher_id <= applied_index, "a publisher id ahead of the state")
         stream.publishers[publisher.publisher] = PublisherState(
             PublisherId(publisher.publisher_id), publisher.publisher_epoch
         )
@@ -574,23 +485,23 @@ def _partition(
 ) -> PartitionState:
     name = f"partition {number} of stream {stream_id}"
     places = tuple(message.replicas)
-    _require(all(place < len(brokers) for place in places), f"{name} on an unknown broker")
-    _require(bool(places) and len(set(places)) == len(places), f"{name} without distinct replicas")
+    require(all(place < len(brokers) for place in places), f"{name} on an unknown broker")
+    require(bool(places) and len(set(places)) == len(places), f"{name} without distinct replicas")
     for kind in ("isr", "elr", "last_known_elr", "adding"):
         members = tuple(getattr(message, kind))
-        _require(members == tuple(sorted(set(members))), f"{name} with a disordered {kind}")
-        _require(all(place < len(places) for place in members), f"{name} with a {kind} elsewhere")
+        require(members == tuple(sorted(set(members))), f"{name} with a disordered {kind}")
+        require(all(place < len(places) for place in members), f"{name} with a {kind} elsewhere")
     _check_target(name, message)
     _check_election(name, message)
-    _require(
+    require(
         message.unclean_epoch <= message.leader_epoch <= message.partition_epoch
         and stream_id <= message.leader_epoch,
         f"{name} with disordered epochs",
     )
     epochs = message.replica_epochs or (stream_id,) * len(places)
-    _require(len(epochs) == len(places), f"{name} without an epoch of each replica")
-    _require(max(epochs) <= message.partition_epoch, f"{name} with disordered epochs")
-    _require(message.paused or not message.auto_paused, f"{name} with disordered pause flags")
+    require(len(epochs) == len(places), f"{name} without an epoch of each replica")
+    require(max(epochs) <= message.partition_epoch, f"{name} with disordered epochs")
+    require(message.paused or not message.auto_paused, f"{name} with disordered pause flags")
     replicas = tuple(brokers[place] for place in places)
 
     def named(members: Sequence[int]) -> tuple[BrokerId, ...]:
@@ -619,26 +530,26 @@ def _partition(
 def _check_target(name: str, message: pb.Partition) -> None:
     target, adding = tuple(message.target), tuple(message.adding)
     count = len(message.replicas)
-    _require(
+    require(
         len(set(target)) == len(target) and all(place < count for place in target),
         f"{name} moving to an unknown replica",
     )
-    _require(set(adding) <= set(target), f"{name} adding a replica outside its target")
-    _require(
+    require(set(adding) <= set(target), f"{name} adding a replica outside its target")
+    require(
         not adding or adding[0] == count - len(adding),
         f"{name} adding replicas before the last ones",
     )
-    _require(len(adding) < count, f"{name} adding all of its replicas")
+    require(len(adding) < count, f"{name} adding all of its replicas")
 
 
 def _check_election(name: str, message: pb.Partition) -> None:
     isr, elr = set(message.isr), set(message.elr)
-    _require(
+    require(
         not message.HasField("leader") or message.leader in isr,
         f"{name} led by a replica out of sync",
     )
-    _require(isr.isdisjoint(elr), f"{name} with a replica both in sync and eligible")
-    _require(
+    require(isr.isdisjoint(elr), f"{name} with a replica both in sync and eligible")
+    require(
         not message.is_recovering or (len(isr) <= 1 and message.unclean_epoch > 0),
         f"{name} recovering without an unclean election",
     )

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from liftbridge_broker.adapters.identity.hashing import new_token
-from liftbridge_broker.api.admin_context import AdminContext, ProcessFacts
 from liftbridge_broker.api.grpc.call import Call, do_steps
 from liftbridge_broker.api.grpc.transport import GrpcServer
+from liftbridge_broker.api.operators.admin_context import AdminContext, ProcessFacts
 from liftbridge_broker.controller.callers.tokens import VERIFIER_PREFIX
 from liftbridge_broker.errors import GrpcStatus, LiftbridgeError
 from liftbridge_broker.model.ids import Instant

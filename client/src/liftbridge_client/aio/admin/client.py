@@ -62,6 +62,12 @@ class AdminClient:
     Calls that any broker can answer go to the first address that answers. Some calls only one
     broker can answer, such as the metadata leader or a named broker. They go to that broker, which
     must be among the addresses.
+
+    Attributes:
+        access: The access rules of the cluster.
+        tokens: The API tokens of the cluster.
+        quotas: The quotas of the cluster.
+        keys: The master keys of encrypted streams.
     """
 
     def __init__(
@@ -78,6 +84,10 @@ class AdminClient:
             timeout=try_seconds(timeout),
             retry=retry_time.total_seconds(),
         )
+        self.access = AccessControl(self._calls)
+        self.tokens = ApiTokens(self._calls)
+        self.quotas = Quotas(self._calls)
+        self.keys = MasterKeys(self._calls)
 
     async def __aenter__(self) -> Self:
         """Read the TLS files; connections are opened when needed.
@@ -99,26 +109,6 @@ class AdminClient:
     async def aclose(self) -> None:
         """Close all connections."""
         await self._calls.aclose()
-
-    @property
-    def access(self) -> AccessControl:
-        """The access rules of the cluster."""
-        return AccessControl(self._calls)
-
-    @property
-    def tokens(self) -> ApiTokens:
-        """The API tokens of the cluster."""
-        return ApiTokens(self._calls)
-
-    @property
-    def quotas(self) -> Quotas:
-        """The quotas of the cluster."""
-        return Quotas(self._calls)
-
-    @property
-    def keys(self) -> MasterKeys:
-        """The master keys of encrypted streams."""
-        return MasterKeys(self._calls)
 
     # -- looking --------------------------------------------------------------------------------
 

@@ -34,6 +34,66 @@ Name = Annotated[
 ]
 
 
+PublishBytes = Annotated[
+    int,
+    typer.Option(
+        "--publish-bytes",
+        parser=values.size,
+        metavar="SIZE",
+        help="Bytes published in a second through each broker, such as 10MB.",
+    ),
+]
+PublishMessages = Annotated[
+    int,
+    typer.Option(
+        "--publish-messages",
+        min=0,
+        metavar="N",
+        help="Messages published in a second through each broker.",
+    ),
+]
+ReadBytes = Annotated[
+    int,
+    typer.Option(
+        "--read-bytes",
+        parser=values.size,
+        metavar="SIZE",
+        help="Bytes that each broker sends to readers in a second.",
+    ),
+]
+ReadMessages = Annotated[
+    int,
+    typer.Option(
+        "--read-messages",
+        min=0,
+        metavar="N",
+        help="Messages that each broker sends to readers in a second.",
+    ),
+]
+Subscriptions = Annotated[
+    int,
+    typer.Option(
+        "--subscriptions",
+        min=0,
+        metavar="N",
+        help="Subscriptions of a principal that are open at each broker.",
+    ),
+]
+Streams = Annotated[
+    int,
+    typer.Option("--streams", min=0, metavar="N", help="Streams that a principal may create."),
+]
+StoredBytes = Annotated[
+    int,
+    typer.Option(
+        "--stored-bytes",
+        parser=values.size,
+        metavar="SIZE",
+        help="Bytes of each partition of a stream, beyond which it takes no messages.",
+    ),
+]
+
+
 async def list_(run: Run[Quota]) -> None:
     """List quotas; 0 is no limit."""
     async with run.admin() as admin:
@@ -46,64 +106,13 @@ async def set_(
     kind: Kind,
     name: Name,
     *,
-    publish_bytes: Annotated[
-        int,
-        typer.Option(
-            "--publish-bytes",
-            parser=values.size,
-            metavar="SIZE",
-            help="Bytes published in a second through each broker, such as 10MB.",
-        ),
-    ] = 0,
-    publish_messages: Annotated[
-        int,
-        typer.Option(
-            "--publish-messages",
-            min=0,
-            metavar="N",
-            help="Messages published in a second through each broker.",
-        ),
-    ] = 0,
-    read_bytes: Annotated[
-        int,
-        typer.Option(
-            "--read-bytes",
-            parser=values.size,
-            metavar="SIZE",
-            help="Bytes that each broker sends to readers in a second.",
-        ),
-    ] = 0,
-    read_messages: Annotated[
-        int,
-        typer.Option(
-            "--read-messages",
-            min=0,
-            metavar="N",
-            help="Messages that each broker sends to readers in a second.",
-        ),
-    ] = 0,
-    subscriptions: Annotated[
-        int,
-        typer.Option(
-            "--subscriptions",
-            min=0,
-            metavar="N",
-            help="Subscriptions of a principal that are open at each broker.",
-        ),
-    ] = 0,
-    streams: Annotated[
-        int,
-        typer.Option("--streams", min=0, metavar="N", help="Streams that a principal may create."),
-    ] = 0,
-    stored_bytes: Annotated[
-        int,
-        typer.Option(
-            "--stored-bytes",
-            parser=values.size,
-            metavar="SIZE",
-            help="Bytes of each partition of a stream, beyond which it takes no messages.",
-        ),
-    ] = 0,
+    publish_bytes: PublishBytes = 0,
+    publish_messages: PublishMessages = 0,
+    read_bytes: ReadBytes = 0,
+    read_messages: ReadMessages = 0,
+    subscriptions: Subscriptions = 0,
+    streams: Streams = 0,
+    stored_bytes: StoredBytes = 0,
 ) -> None:
     """Set all limits of a principal or a stream; those left out are no limits any more."""
     limits = Limits(

@@ -5,8 +5,13 @@ from functools import partial
 
 from google.protobuf.message import Message
 
-from liftbridge_broker.api.admin_context import LIST_MAX, AdminContext, peer_of, unexpected
 from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.operators.admin_context import (
+    LIST_MAX,
+    AdminContext,
+    peer_of,
+    unexpected,
+)
 from liftbridge_broker.api.streams import check_named, decode
 from liftbridge_broker.controller.balance import is_given_away
 from liftbridge_broker.controller.brokers import BROKERS_MAX

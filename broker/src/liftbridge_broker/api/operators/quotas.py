@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from liftbridge_broker.access.quotas import Quota, QuotaKey, QuotaKind
-from liftbridge_broker.api.admin_context import AdminContext
 from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.operators.admin_context import AdminContext
 from liftbridge_broker.api.streams import decode
 from liftbridge_broker.controller.callers.commands import SetQuota
 from liftbridge_broker.controller.callers.quotas import check_level

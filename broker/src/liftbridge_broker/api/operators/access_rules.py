@@ -15,9 +15,9 @@ from liftbridge_broker.access.rules import (
     text_of,
 )
 from liftbridge_broker.api.access.control import AccessControl
-from liftbridge_broker.api.admin_context import AdminContext, unexpected
 from liftbridge_broker.api.context import refuse
 from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.operators.admin_context import AdminContext, unexpected
 from liftbridge_broker.api.streams import check_named, decode
 from liftbridge_broker.controller.callers.access import CHANGES_MAX, change_rules, check_level
 from liftbridge_broker.controller.callers.commands import ChangeRules, SetAccess

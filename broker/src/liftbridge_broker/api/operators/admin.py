@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Container, Generator, Iterator, Mapping
 from functools import partial
 
-from liftbridge_broker.api.admin_context import AdminContext, peer_of
 from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.operators.admin_context import AdminContext, peer_of
 from liftbridge_broker.api.streams import check_named, decode
 from liftbridge_broker.controller.commands import Bootstrap
 from liftbridge_broker.controller.state import (

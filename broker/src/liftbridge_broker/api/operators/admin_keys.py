@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
-from liftbridge_broker.api.admin_context import AdminContext
 from liftbridge_broker.api.context import refuse
 from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.operators.admin_context import AdminContext
 from liftbridge_broker.api.streams import decode
 from liftbridge_broker.controller.commands import SetMasterKey
 from liftbridge_broker.errors import LiftbridgeError

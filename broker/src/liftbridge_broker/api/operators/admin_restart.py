@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from liftbridge_broker.api.admin_context import AdminContext
 from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.operators.admin_context import AdminContext
 from liftbridge_broker.api.streams import decode
 from liftbridge_broker.errors import FailedPreconditionError, InvalidRequestError
 from liftbridge_broker.model.ids import BrokerId, Offset, PartitionId

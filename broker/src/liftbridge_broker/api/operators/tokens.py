@@ -6,8 +6,8 @@ from functools import partial
 from liftbridge_broker.access.api_tokens import ApiToken, is_token_id
 from liftbridge_broker.access.names import fault_of
 from liftbridge_broker.access.principals import Principal
-from liftbridge_broker.api.admin_context import AdminContext
 from liftbridge_broker.api.grpc.call import Call
+from liftbridge_broker.api.operators.admin_context import AdminContext
 from liftbridge_broker.api.streams import decode
 from liftbridge_broker.controller.callers.commands import (
     CreateToken,
