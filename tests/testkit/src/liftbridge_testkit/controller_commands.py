@@ -1,6 +1,7 @@
 """Commands at random: mostly what an honest broker would send, now and then forged or stale."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -31,6 +32,7 @@ from liftbridge_broker.controller.commands import (
     Command,
     ConfirmActivity,
     CordonBroker,
+    CreateEncryptedStream,
     CreateStream,
     DeclareUnclean,
     DeleteStream,
@@ -46,18 +48,23 @@ from liftbridge_broker.controller.commands import (
     RegisterBroker,
     RemoveBroker,
     ReplicaAnswer,
+    ReportMasterKeys,
     Resign,
     ResumeStream,
+    RewrapDataKeys,
+    RewrappedKey,
     SetActivity,
     SetCatchUpRate,
     SetFeatureLevel,
+    SetMasterKey,
     SetReadonly,
     ShutDownBroker,
     StartReassignment,
     UnfenceBroker,
 )
 from liftbridge_broker.controller.state import ClusterState
-from liftbridge_broker.model.ids import NOBODY, BrokerId, PartitionId, StreamName
+from liftbridge_broker.model.ids import NOBODY, BrokerId, PartitionId, StreamId, StreamName
+from liftbridge_broker.model.keys import DataKey, MasterKey
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
@@ -65,6 +72,7 @@ from liftbridge_broker.model.subjects import ACTIVITY_STREAM
 
 BROKERS: Final = tuple(BrokerId(name) for name in "abcde")
 STREAMS: Final = tuple(StreamName(name) for name in ("one", "two", "three", "__cursors"))
+MASTER_KEYS: Final = ("k", "l")
 FORGED_ONE_IN: Final = 12
 """One number in so many is not the one an honest broker would send."""
 
@@ -179,6 +187,38 @@ class CommandMaker:
         broker = self._one_of(fenced=self._flag())
         places = (ListenerAddress("out", "h", self._random.randrange(3)),) if self._flag() else ()
         return AdvertiseListeners(broker=broker, broker_epoch=self._epoch(broker), listeners=places)
+
+    def report_keys(self) -> ReportMasterKeys:
+        """A broker has other master keys."""
+        broker = self._one_of(fenced=self._flag())
+        keys = tuple(MasterKey(key, b"c" * 8) for key in MASTER_KEYS if self._flag())
+        return ReportMasterKeys(broker=broker, broker_epoch=self._epoch(broker), keys=keys)
+
+    def rotate(self) -> SetMasterKey:
+        """An operator chooses another master key."""
+        return SetMasterKey(master_key=self._random.choice(MASTER_KEYS))
+
+    def rewrap(self) -> RewrapDataKeys:
+        """A broker wraps some data keys again, seldom of a key that was replaced since."""
+        keys = [
+            RewrappedKey(
+                StreamId(self._number(stream.stream_id)),
+                stream.data_key.wrapped if not self._flag_forged() else b"old",
+                self._random.choice(MASTER_KEYS),
+                b"w%d" % self._random.randrange(100),
+                stream.data_key.check if not self._flag_forged() else b"d" * 8,
+            )
+            for stream in self._state.streams.values()
+            if stream.data_key is not None
+        ]
+        return RewrapDataKeys(keys=tuple(keys))
+
+    def create_encrypted(self) -> CreateEncryptedStream:
+        """A client creates an encrypted stream."""
+        created = self.create()
+        stream = replace(created, overrides=replace(created.overrides, encryption=True))
+        key = DataKey(self._random.choice(MASTER_KEYS), b"wrapped", b"c" * 8)
+        return CreateEncryptedStream(stream=stream, key=key)
 
     def cordon(self) -> CordonBroker:
         """An operator closes or opens a broker."""
@@ -464,13 +504,17 @@ KINDS: Final[Mapping[str, Callable[[CommandMaker], Command]]] = {
     "rules": CommandMaker.rules,
     "set_activity": CommandMaker.set_activity,
     "confirm_activity": CommandMaker.confirm_activity,
+    "report_keys": CommandMaker.report_keys,
+    "rotate": CommandMaker.rotate,
+    "rewrap": CommandMaker.rewrap,
+    "create_encrypted": CommandMaker.create_encrypted,
 }
 WEIGHTS: Final[Mapping[str, int]] = {
     "register": 10, "unfence": 20, "fence": 5, "alter_partition": 40, "create": 10, "reassign": 4,
     "recover": 6, "change_leader": 4, "prefer": 4, "alter": 4, "remove": 1, "level": 1,
     "bootstrap": 1, "cordon": 1, "mark": 1, "catch_up_rate": 1, "set_activity": 0,
     "confirm_activity": 0, "access": 0, "rules": 0, "create_token": 0, "expire_token": 0,
-    "revoke_token": 0,
+    "revoke_token": 0, "report_keys": 0, "rotate": 0, "rewrap": 0, "create_encrypted": 0,
 }  # fmt: skip
 """Weight of each kind of command; 2 for kinds that are not listed. Those of weight 0 need a feature
 level that few of these lives reach; other lives make them."""
