@@ -343,7 +343,7 @@ def test_a_proposal_that_timed_out_and_then_failed_is_answered_once(world: World
 def test_a_log_of_a_newer_version_does_not_start(world: World) -> None:
     log, _ = open_lone(MemoryFiles(), sync_token=SYNC)
     recovered = open_lone(world.files, sync_token=SYNC)[1]
-    newer = recovered._replace(entries=[recovered.entries[0]._replace(command=b"\xfa\x01\x00")])
+    newer = recovered._replace(entries=[recovered.entries[0]._replace(command=b"\xfa\x0f\x00")])
 
     with pytest.raises(CorruptionError, match="does not know"):
         MetadataDriver(log, newer, on_change=lambda *_: None, on_failed=world.failures.append)

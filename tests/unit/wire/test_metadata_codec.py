@@ -318,7 +318,7 @@ def test_a_command_cut_anywhere_is_refused_or_another_whole_one(command: Command
             decode_command(data[:length])
 
 
-@pytest.mark.parametrize("data", [b"", b"\x82\x02\x00", b"\xfa\x0f\x00"])
+@pytest.mark.parametrize("data", [b"", b"\xfa\x07\x00", b"\xfa\x0f\x00"])
 def test_an_unknown_command_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptionError, match="does not know"):
         decode_command(data)

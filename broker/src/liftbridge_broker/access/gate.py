@@ -39,7 +39,7 @@ class Gate:
     ) -> bool:
         """Return whether all rule sets in force allow an operation.
 
-        It runs for each run of messages that a call publishes: 0.7 us when cached (ADR 0022).
+        It runs for each run of messages that a call publishes: 0.7 us when cached (ADR 0024).
         """
         for rights in self._rights.get(principal) or self._of(principal):
             if not rights.allows(operation, kind, name):

@@ -1,4 +1,4 @@
-"""Decisions about the keys of encrypted streams (C22 to C25, ADR 0022).
+"""Decisions about the keys of encrypted streams (C22 to C25, ADR 0023).
 
 The state holds wrapped data keys only, and which broker has which master key. Marks such as
 `# guard C22.replicas` name guards of the rules in docs/spec/replication.md.

@@ -3,7 +3,7 @@
 No nonce repeats under one key (NIST SP 800-38D, 8.2.1). Each writer, which is one process that
 leads or compacts the partition, draws a random salt, derives a key of its own from the data key and
 the salt, and numbers its batches in memory. So neither a lost tail, a truncation nor two leaders of
-one partition can lead to a repetition: nothing is continued from what is stored (ADR 0022).
+one partition can lead to a repetition: nothing is continued from what is stored (ADR 0023).
 """
 
 import hmac

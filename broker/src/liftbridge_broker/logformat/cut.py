@@ -47,7 +47,7 @@ def cut(batch: bytes, first: Offset, end: Offset) -> bytes:
 
 
 def _cut_encrypted(batch: bytes, header: BatchHeader, first: Offset, end: Offset) -> bytes:
-    """Cut without a key: the range of the header shrinks, the cipher text stays (ADR 0022)."""
+    """Cut without a key: the range of the header shrinks, the cipher text stays (ADR 0023)."""
     times = [when for offset, when in times_of(batch, header) if first <= offset < end]
     body = batch[HEADER_SIZE : header.size] if times else b""
     return _reseal(header, body, len(times), times, first, end)

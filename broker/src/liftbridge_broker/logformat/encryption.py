@@ -1,4 +1,4 @@
-"""Encrypted batches: what follows the header, and what can be read of it without a key (ADR 0022).
+"""Encrypted batches: what follows the header, and what can be read of it without a key (ADR 0023).
 
 Layout after the header of `batch.py`, all integers big-endian::
 

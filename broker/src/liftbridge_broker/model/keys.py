@@ -1,4 +1,4 @@
-"""Keys of encrypted streams as the metadata hold them: wrapped, and by id (ADR 0022)."""
+"""Keys of encrypted streams as the metadata hold them: wrapped, and by id (ADR 0023)."""
 
 import hmac
 from typing import Final, NamedTuple
