@@ -21,6 +21,7 @@ from liftbridge_broker.api.grpc.health import Health
 from liftbridge_broker.config.options import AccessOptions, BrokerOptions, GrpcOptions
 from liftbridge_broker.controller.callers.commands import ACCESS_LEVEL, ChangeRules, SetAccess
 from liftbridge_broker.controller.commands import SetFeatureLevel
+from liftbridge_broker.controller.consumer_groups.commands import JoinGroup
 from liftbridge_broker.errors import GrpcStatus, LiftbridgeError, PermissionDeniedError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.units import SECOND_NS
@@ -263,6 +264,22 @@ async def test_listings_show_what_the_caller_may_see(guarded: Guarded) -> None:
     assert _listed(guarded, ROOT) == ([STREAM, "other"], ["other", STREAM], [STREAM])
     # A stream that may not be seen has news, as one that does not exist.
     assert _listed(guarded, "alice") == (["other"], ["other"], [STREAM])
+
+
+async def test_a_group_shows_itself_only_to_those_who_may_join_or_see_it(guarded: Guarded) -> None:
+    joined = JoinGroup(group_id="g", member_id="m", streams=(STREAM,))
+    assert not isinstance(guarded.world.propose(joined), LiftbridgeError)
+    guarded.change(
+        rule("alice", Need(Operation.JOIN, ResourceKind.GROUP, lambda _: ()), "g"),
+        rule("bob", READS_OTHER, "other"),
+    )
+    raw = api_pb2.FetchMetadataRequest(groups=["g"]).SerializeToString()
+    seen = {}
+    for principal in (ROOT, "alice", "bob"):
+        port = guarded.served.call(API + "FetchMetadata", [raw], principal=principal)
+        (group,) = api_pb2.FetchMetadataResponse.FromString(bytes(port.sent[5:])).groupMetadata
+        seen[principal] = group.error == api_pb2.ConsumerGroupMetadata.OK, bool(group.coordinator)
+    assert seen == {ROOT: (True, True), "alice": (True, True), "bob": (False, False)}
 
 
 async def test_a_page_of_streams_is_full_and_names_no_hidden_one(guarded: Guarded) -> None:

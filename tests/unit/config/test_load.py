@@ -295,6 +295,10 @@ class TestAuthorization:
         assert options.tls.requires_client_cert is True
         assert options.access.has_policy is False
 
+    def test_tokens_give_names_too(self, file):
+        text = "{access.enabled: true, auth.methods: [token]}"
+        assert load(flags={}, environ={}, path=file(text)).access.is_enabled
+
     @pytest.mark.parametrize(
         ("text", "said"),
         [

@@ -69,7 +69,7 @@ class MetadataService:
                 yield
         for number, group in enumerate(dict.fromkeys(request.groups)):
             part = api_pb2.FetchMetadataResponse()
-            known = state.groups.get(group)
+            known = state.groups.get(group) if access.shows_group(call.principal, group) else None
             described = part.groupMetadata.add(groupId=group)
             if known is None:
                 described.error = api_pb2.ConsumerGroupMetadata.UNKNOWN_GROUP

@@ -338,9 +338,18 @@ def _admin(values: Values) -> AdminOptions:
 
 def _check_access(values: Values) -> None:
     """Refuse access control without identities, and a policy without its files."""
-    for key in ("access.enabled", "tls.client.authz.enabled"):
-        if values.flag(key) and not values.flag("tls.client.auth.enabled"):
-            raise values.refusal(key, "needs tls.client.auth.enabled: else no caller has a name")
+    methods = values.items("auth.methods")
+    has_names = values.flag("tls.client.auth.enabled") or "jwt" in methods or "token" in methods
+    if values.flag("access.enabled") and not has_names:
+        raise values.refusal(
+            "access.enabled",
+            "needs tls.client.auth.enabled, or jwt or token in auth.methods: else no caller has a "
+            "name",
+        )
+    if values.flag("tls.client.authz.enabled") and not values.flag("tls.client.auth.enabled"):
+        raise values.refusal(
+            "tls.client.authz.enabled", "needs tls.client.auth.enabled: else no caller has a name"
+        )
     files = ("tls.client.authz.model", "tls.client.authz.policy")
     for key in files:
         if values.flag("tls.client.authz.enabled") and not values.is_given(key):

@@ -88,6 +88,13 @@ class AccessControl:
         """Return whether a principal may see that a stream exists."""
         return self.gate.allows(principal, Operation.DESCRIBE, ResourceKind.STREAM, stream)
 
+    def shows_group(self, principal: Principal, group: str) -> bool:
+        """Return whether a principal may see that a consumer group exists."""
+        return any(
+            self.gate.allows(principal, operation, ResourceKind.GROUP, group)
+            for operation in (Operation.JOIN, Operation.DESCRIBE)
+        )
+
     def follow(self, call: Call, request: object, end: End) -> None:
         """End a running call once its caller may no longer make it.
 
