@@ -120,7 +120,16 @@ def calls_of(thing):
     for name, method in inspect.getmembers(kind, inspect.isfunction):
         if name.startswith("_") or name in LIVES:
             continue
-        if name in {"events", "get", "publisher", "subscribe", "column_publisher", "restorer"}:
+        if name == "activity":
+            continue  # a subscription, which asks nobody yet
+        if name in {
+            "events",
+            "get",
+            "publisher",
+            "subscribe",
+            "column_publisher",
+            "restorer",
+        }:
             continue  # these ask nobody
         if name in {"put", "end", "on_settled", "publish_nowait"}:
             continue

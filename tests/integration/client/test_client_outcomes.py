@@ -82,7 +82,7 @@ CHANGES = {
     "disable": (AccessControl, "disable", ()),
 }
 OTHERS = {
-    Client: {"aclose", "metadata", "events", "who_am_i"},
+    Client: {"aclose", "activity", "metadata", "events", "who_am_i"},
     Streams: {"get", "list", "describe", "await_news"},
     Stream: {
         *("bounds", "fetch_arrow", "fetch_columns", "fetch_cursor", "info", "partition_info"),

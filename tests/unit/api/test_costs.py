@@ -325,6 +325,16 @@ REQUESTS: Final[Mapping[str, Requests]] = {
         tokens_pb2.CreateTokenRequest(principal="p", groups=[f"g{one}" for one in range(64)]),
     ),
     "/liftbridge.ext.v1.Tokens/RevokeToken": (tokens_pb2.RevokeTokenRequest(id="a" * 12),),
+    "/liftbridge.ext.v1.Quotas/SetQuota": (
+        quotas_pb2.SetQuotaRequest(
+            quota=quotas_pb2.Quota(
+                kind=quotas_pb2.QUOTA_KIND_STREAM,
+                name="s",
+                limits=quotas_pb2.Limits(publish_bytes=1),
+            )
+        ),
+    ),
+    "/liftbridge.ext.v1.Quotas/ListQuotas": (quotas_pb2.ListQuotasRequest(page_size=1_000),),
     "/liftbridge.ext.v1.Tokens/ListTokens": (tokens_pb2.ListTokensRequest(page_size=1_000),),
     # One partition, or a thousand that are listed.
     "StartReassignment": (admin_pb2.StartReassignmentRequest(partition=FIRST, target=[ME]),),

@@ -18,12 +18,13 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 from google.protobuf.message_factory import GetMessageClass
 
 from liftbridge_broker.api.grpc.health import Health
+from liftbridge_broker.api.grpc.transport import GrpcServer
 from liftbridge_broker.api.streams import REQUEST_BYTES_MAX
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.logformat.varint import encode_varint
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.server.admin import register_admin
+from liftbridge_broker.server.admin import register_admin, register_quotas, register_tokens
 from liftbridge_broker.server.services import make_api
 from liftbridge_broker.wire.fields import bytes_field
 from liftbridge_testkit.admin_calls import admin_of
@@ -145,6 +146,14 @@ def _full(message: Descriptor, path: tuple[FieldDescriptor, ...] = ()) -> Iterat
 METHODS: Final = [method for service in SERVICES for method in service.methods]
 
 
+def register_all(server: GrpcServer, world: ClusterWorld) -> None:
+    """Register the services for operators beside those for clients."""
+    admin = admin_of(world, 1).context
+    register_admin(server, admin)
+    register_tokens(server, admin)
+    register_quotas(server, admin)
+
+
 @pytest.fixture(scope="module")
 def served() -> Served:
     world = ClusterWorld(1)
@@ -152,7 +161,7 @@ def served() -> Served:
     world.commit(b"v")
     api = make_api(BrokerOptions(), world[1].node, WorldClock(world), world[1], Health())
     api.context.turns = None
-    register_admin(api.server, admin_of(world, 1).context)
+    register_all(api.server, world)
     return Served(world, api.server)
 
 
@@ -163,7 +172,7 @@ def follower() -> Served:
     world = next(one for one in worlds if not one[1].consensus.is_leader)
     world.create("s", factor=1)
     api = make_api(BrokerOptions(), world[1].node, WorldClock(world), world[1], Health())
-    register_admin(api.server, admin_of(world, 1).context)
+    register_all(api.server, world)
     return Served(world, api.server)
 
 

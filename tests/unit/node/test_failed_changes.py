@@ -7,6 +7,13 @@ from typing import get_args
 import pytest
 
 from liftbridge_broker.controller.commands import Command, CreateStream
+from liftbridge_broker.controller.consumer_groups.commands import (
+    ChangeCoordinator,
+    DeleteGroup,
+    JoinGroup,
+    LeaveGroup,
+    ReleasePartitions,
+)
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import (
     ChangeNotMadeError,
@@ -21,7 +28,7 @@ from liftbridge_broker.errors import (
     UnavailableError,
     error_classes,
 )
-from liftbridge_broker.model.ids import Instant, MetadataIndex, StreamName
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, StreamName
 from liftbridge_broker.node.metadata.driver import (
     FAILURES,
     PROPOSAL_TIMEOUT_NS_DEFAULT,
@@ -39,7 +46,7 @@ from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.wire.peer.bodies import ProposeRefused
 from liftbridge_testkit.cluster_world import ClusterWorld
-from liftbridge_testkit.controller_commands import random_command
+from liftbridge_testkit.controller_commands import KINDS, CommandMaker
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.metadata_group import Group, Member
 
@@ -47,13 +54,21 @@ DENIALS = (ChangeNotMadeError, NotAppendedError, TooLargeError, UnavailableError
 """Kinds of errors that say that a change was not made and will not be."""
 
 
+OF_GROUPS = (
+    JoinGroup(group_id="g", member_id="m", streams=("s",)),
+    LeaveGroup(group_id="g", member_id="m"),
+    ChangeCoordinator(group_id="g", coordinator=BrokerId("b"), coordinator_epoch=1),
+    ReleasePartitions(group_id="g", member_id="m", member_epoch=1, group_epoch=1, partition_ids=()),
+    DeleteGroup(group_id="g"),
+)
+
+
 def one_of_each() -> dict[type[Command], Command]:
     """A command of every kind that there is."""
-    random, state = Random(1), ClusterState()
-    found: dict[type[Command], Command] = {}
-    while len(found) < len(get_args(Command)):
-        command = random_command(random, state)
-        found.setdefault(type(command), command)
+    maker = CommandMaker(Random(1), ClusterState())
+    made = (maker.make(kind) for kind in KINDS for _ in range(20))
+    found: dict[type[Command], Command] = {type(one): one for one in (*made, *OF_GROUPS)}
+    assert set(found) == set(get_args(Command))
     return found
 
 

@@ -14,11 +14,15 @@ from liftbridge_broker.config.table import SETTINGS
 from liftbridge_broker.model.histogram import LATENCY_BOUNDS_NS
 
 CATALOGUE = load_catalogue()
-SERIES_MAX = 2_100
+SERIES_MAX = 2_200
 PROCESS_SERIES_MAX = 10
 # A histogram is its buckets, the one without end, a sum and a count.
 HISTOGRAM_SERIES = len(LATENCY_BOUNDS_NS) + 3
-UNITS = {"seconds": ("_seconds",), "bytes": ("_bytes", "_bytes_total"), "ratio": ("_ratio",)}
+UNITS = {
+    "seconds": ("_seconds", "_seconds_total"),
+    "bytes": ("_bytes", "_bytes_total"),
+    "ratio": ("_ratio",),
+}
 
 
 def label_sets(spec):

@@ -18,6 +18,7 @@ from liftbridge_broker.controller.callers.commands import (
     ExpireToken,
     RevokeToken,
     SetAccess,
+    SetQuota,
 )
 from liftbridge_broker.controller.callers.tokens import VERIFIER_PREFIX
 from liftbridge_broker.controller.commands import (
@@ -399,6 +400,12 @@ class CommandMaker:
             owner=self._random.choice(("", "x", "y")),
         )
 
+    # Quotas.
+
+    def quota(self) -> SetQuota:
+        """An operator limits a principal."""
+        return SetQuota(kind="principal", name="*", publish_bytes=self._number(1), streams=1)
+
     # Tokens.
 
     def _token(self) -> str:
@@ -497,6 +504,7 @@ KINDS: Final[Mapping[str, Callable[[CommandMaker], Command]]] = {
     "publisher": CommandMaker.publisher,
     "mark": CommandMaker.mark,
     "catch_up_rate": CommandMaker.catch_up_rate,
+    "quota": CommandMaker.quota,
     "create_token": CommandMaker.create_token,
     "expire_token": CommandMaker.expire_token,
     "revoke_token": CommandMaker.revoke_token,
@@ -514,7 +522,8 @@ WEIGHTS: Final[Mapping[str, int]] = {
     "recover": 6, "change_leader": 4, "prefer": 4, "alter": 4, "remove": 1, "level": 1,
     "bootstrap": 1, "cordon": 1, "mark": 1, "catch_up_rate": 1, "set_activity": 0,
     "confirm_activity": 0, "access": 0, "rules": 0, "create_token": 0, "expire_token": 0,
-    "revoke_token": 0, "report_keys": 0, "rotate": 0, "rewrap": 0, "create_encrypted": 0,
+    "revoke_token": 0, "quota": 0,
+    "report_keys": 0, "rotate": 0, "rewrap": 0, "create_encrypted": 0,
 }  # fmt: skip
 """Weight of each kind of command; 2 for kinds that are not listed. Those of weight 0 need a feature
 level that few of these lives reach; other lives make them."""

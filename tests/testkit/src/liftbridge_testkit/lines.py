@@ -7,7 +7,7 @@ import sys
 from types import FrameType
 from typing import Any, Final
 
-LINES_MAX: Final = 250_000
+LINES_MAX: Final = 260_000
 """Maximum number of lines between two turns: about 20 ms of the 50 ms that a turn may take."""
 
 

@@ -70,6 +70,11 @@ class AdminClient:
         keys: The master keys of encrypted streams.
     """
 
+    access: AccessControl
+    tokens: ApiTokens
+    quotas: Quotas
+    keys: MasterKeys
+
     def __init__(
         self,
         addresses: Sequence[str],

@@ -1,5 +1,6 @@
 """`liftbridge quota`: how much principals and streams may use."""
 
+from dataclasses import astuple
 from typing import Annotated, Final, NamedTuple
 
 import typer
@@ -10,6 +11,7 @@ from liftbridge_client.cli.output import Shape
 from liftbridge_client.quota_model import KINDS, Limits, Quota, QuotaKind
 
 GROUP: Final = "quota"
+_LIMIT_MAX: Final = 2**53
 
 
 class RemovedRow(NamedTuple):
@@ -35,7 +37,7 @@ Name = Annotated[
 
 
 PublishBytes = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--publish-bytes",
         parser=values.size,
@@ -48,12 +50,13 @@ PublishMessages = Annotated[
     typer.Option(
         "--publish-messages",
         min=0,
+        max=_LIMIT_MAX,
         metavar="N",
         help="Messages published in a second through each broker.",
     ),
 ]
 ReadBytes = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--read-bytes",
         parser=values.size,
@@ -66,6 +69,7 @@ ReadMessages = Annotated[
     typer.Option(
         "--read-messages",
         min=0,
+        max=_LIMIT_MAX,
         metavar="N",
         help="Messages that each broker sends to readers in a second.",
     ),
@@ -75,16 +79,19 @@ Subscriptions = Annotated[
     typer.Option(
         "--subscriptions",
         min=0,
+        max=_LIMIT_MAX,
         metavar="N",
         help="Subscriptions of a principal that are open at each broker.",
     ),
 ]
 Streams = Annotated[
     int,
-    typer.Option("--streams", min=0, metavar="N", help="Streams that a principal may create."),
+    typer.Option(
+        "--streams", min=0, max=_LIMIT_MAX, metavar="N", help="Streams that a principal may create."
+    ),
 ]
 StoredBytes = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--stored-bytes",
         parser=values.size,
@@ -106,39 +113,27 @@ async def set_(
     kind: Kind,
     name: Name,
     *,
-    publish_bytes: PublishBytes = 0,
+    publish_bytes: PublishBytes = None,
     publish_messages: PublishMessages = 0,
-    read_bytes: ReadBytes = 0,
+    read_bytes: ReadBytes = None,
     read_messages: ReadMessages = 0,
     subscriptions: Subscriptions = 0,
     streams: Streams = 0,
-    stored_bytes: StoredBytes = 0,
+    stored_bytes: StoredBytes = None,
 ) -> None:
     """Set all limits of a principal or a stream; those left out are no limits any more."""
     limits = Limits(
-        publish_bytes=publish_bytes,
+        publish_bytes=publish_bytes or 0,
         publish_messages=publish_messages,
-        read_bytes=read_bytes,
+        read_bytes=read_bytes or 0,
         read_messages=read_messages,
         subscriptions=subscriptions,
         streams=streams,
-        stored_bytes=stored_bytes,
+        stored_bytes=stored_bytes or 0,
     )
     async with run.admin() as admin:
         await admin.quotas.set(_kind(kind), name, limits)
-    run.emit(
-        Quota(
-            _kind(kind),
-            name,
-            publish_bytes,
-            publish_messages,
-            read_bytes,
-            read_messages,
-            subscriptions,
-            streams,
-            stored_bytes,
-        )
-    )
+    run.emit(Quota(_kind(kind), name, *astuple(limits)))
 
 
 async def remove(run: Run[RemovedRow], kind: Kind, name: Name) -> None:
