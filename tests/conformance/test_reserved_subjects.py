@@ -37,6 +37,7 @@ OTHERS = frozenset(
         "groupId",
         "groups",
         "key",
+        "master_key",
         "keys",
         "name",
         "owner",

@@ -312,6 +312,7 @@ UNDONE_CODES: Final = frozenset(
         "INCORRECT_OFFSET",
         "LIMIT",
         "NO_METADATA_LEADER",
+        "KEY_UNAVAILABLE",
         "NOT_APPENDED",
         "NOT_ENOUGH_REPLICAS",
         "PARTITION_OFFLINE",

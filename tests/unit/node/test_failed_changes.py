@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from liftbridge_broker.controller.commands import Command, CreateStream
+from liftbridge_broker.controller.commands import FEATURE_LEVEL, Command, CreateStream
 from liftbridge_broker.controller.consumer_groups.commands import (
     ChangeCoordinator,
     DeleteGroup,
@@ -101,6 +101,7 @@ def told(command: Command, error: LiftbridgeError | None) -> LiftbridgeError:
         on_change=lambda *_: None,
         on_failed=lambda _: None,
     )
+    driver.state.feature_level = FEATURE_LEVEL
     driver.propose(command, Instant(0), answers.append)
     driver.on_timer(Instant(PROPOSAL_TIMEOUT_NS_DEFAULT))
     (answer,) = answers
