@@ -17,7 +17,6 @@ TABLE = load_settings()
         ("streams.fsync.policy", "often", "'often' is not one of never, interval, commit, auto"),
         ("nats.password", "a\nb", "the value is not a valid text"),
         ("no.such", "1", "brokers know no such setting"),
-        ("streams.encryption", "true", "cannot be set: encryption at rest is not available"),
     ],
 )
 def test_reason_says_what_is_wrong(key, text, reason):
