@@ -195,6 +195,8 @@ def fits(value, schema):
     """Whether a value is as a schema says; knows what our schemas use."""
     if "anyOf" in schema:
         return any(fits(value, part) for part in schema["anyOf"])
+    if "enum" in schema:
+        return value in schema["enum"]
     match schema["type"]:
         case "object":
             names = set(schema.get("properties", ()))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import NoneType, UnionType
-from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from rich.console import Console
 from rich.table import Table
@@ -58,6 +58,8 @@ def schema(kind: Any) -> dict[str, Any]:
     if kind in _SCALARS:
         return dict(_SCALARS[kind])
     origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return {"enum": list(arguments)}
     if origin is UnionType:
         return {"anyOf": [schema(part) for part in arguments]}
     if origin in (list, tuple, Sequence):
