@@ -155,6 +155,7 @@ def environment(tmp_path_factory, broker):
         assert run(["publish", "s", "a", "b", "c"]) == 0
         assert run(["access", "grant", "alice", "read", "stream:s"]) == 0
         assert run(["quota", "set", "stream", "s", "--stored-bytes", "1GB"]) == 0
+        assert run(["token", "create", "alice"]) == 0
         for name in ("kept", *(f"extra-{form}" for form in FORMS)):
             assert run(["profile", "add", name]) == 0
         yield patch
