@@ -19,7 +19,7 @@ from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.model.histogram import Histogram
 
 CATALOGUE = load_catalogue()
-SERIES_MAX = 2_000
+SERIES_MAX = 2_200
 STREAM_COUNT = 2_500
 PARTITION_COUNT = 10_000
 STREAMS_MAX = 100

@@ -99,10 +99,13 @@ func runGroup(addresses []string) error {
 			case <-time.After(10 * time.Millisecond):
 			}
 			value := []byte(strconv.Itoa(published))
-			if _, err := client.Publish(ctx, "go-group-stream", value,
+			// The client waits for an ack of a dead broker as long as it may.
+			call, done := context.WithTimeout(ctx, 2*time.Second)
+			if _, err := client.Publish(call, "go-group-stream", value,
 				lift.ToPartition(int32(published%partitions)), lift.AckPolicyAll()); err == nil {
 				published++
 			}
+			done()
 		}
 	}()
 	if err := until(ctx, found.isShared); err != nil {
