@@ -92,6 +92,7 @@ func runGroup(addresses []string) error {
 	writer.Add(1)
 	go func() {
 		defer writer.Done()
+		publisher := client
 		for {
 			select {
 			case <-stopped:
@@ -99,11 +100,14 @@ func runGroup(addresses []string) error {
 			case <-time.After(10 * time.Millisecond):
 			}
 			value := []byte(strconv.Itoa(published))
-			// The client waits for an ack of a dead broker as long as it may.
+			// The client waits for an ack of a dead broker as long as it may, and then does not
+			// open its stream for publishing again, so that a new one is needed.
 			call, done := context.WithTimeout(ctx, 2*time.Second)
-			if _, err := client.Publish(call, "go-group-stream", value,
+			if _, err := publisher.Publish(call, "go-group-stream", value,
 				lift.ToPartition(int32(published%partitions)), lift.AckPolicyAll()); err == nil {
 				published++
+			} else if fresh, err := lift.Connect(addresses); err == nil {
+				publisher = fresh
 			}
 			done()
 		}
