@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from liftbridge_testkit.cluster import ClusterKit
 from liftbridge_testkit.processes import Broker
 
 SOURCE = Path(__file__).parent / "goclient"
@@ -44,6 +45,35 @@ if GO is not None:
         assert [line for line in lines if not line.startswith("ok ")] == [], done.stderr
         assert done.returncode == 0
         assert len(lines) >= CHECKS_MIN
+
+    @pytest.mark.timeout(300)
+    def test_consumers_of_the_go_client_go_on_when_their_coordinator_is_killed(
+        tmp_path: Path,
+    ) -> None:
+        program = build(tmp_path / "goclient")
+        config = {
+            "cursors.stream.partitions": 1,
+            "groups.consumer.timeout": "4s",
+            "groups.coordinator.timeout": "4s",
+        }
+        with ClusterKit(tmp_path, config=config, has_proxies=False) as cluster:
+            addresses = [broker.address for broker in cluster.brokers.values()]
+            running = subprocess.Popen(
+                [program, "group", *addresses],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            try:
+                assert running.stdout is not None
+                word, _, coordinator = running.stdout.readline().strip().partition(" ")
+                assert word == "coordinator", coordinator
+                cluster[coordinator].kill()
+                told, errors = running.communicate("killed\n", timeout=90)
+            finally:
+                running.kill()
+        assert told.startswith("ok "), f"{told} {errors}"
 
 
 def test_go_client_is_pinned() -> None:

@@ -92,7 +92,6 @@ func runGroup(addresses []string) error {
 	writer.Add(1)
 	go func() {
 		defer writer.Done()
-		publisher := client
 		for {
 			select {
 			case <-stopped:
@@ -100,14 +99,15 @@ func runGroup(addresses []string) error {
 			case <-time.After(10 * time.Millisecond):
 			}
 			value := []byte(strconv.Itoa(published))
-			// The client waits for an ack of a dead broker as long as it may, and then does not
-			// open its stream for publishing again, so that a new one is needed.
+			// Publish of this client hashes partitions to brokers, dead ones too, and would fail for
+			// some partitions as long as the broker is away.
+			subject := "go.group"
+			if partition := published % partitions; partition != 0 {
+				subject += "." + strconv.Itoa(partition)
+			}
 			call, done := context.WithTimeout(ctx, 2*time.Second)
-			if _, err := publisher.Publish(call, "go-group-stream", value,
-				lift.ToPartition(int32(published%partitions)), lift.AckPolicyAll()); err == nil {
+			if _, err := client.PublishToSubject(call, subject, value, lift.AckPolicyAll()); err == nil {
 				published++
-			} else if fresh, err := lift.Connect(addresses); err == nil {
-				publisher = fresh
 			}
 			done()
 		}
