@@ -57,8 +57,6 @@ def meaning_of(setting: Setting) -> str:
     match setting.status:
         case Status.NO_EFFECT:
             parts.append(f"*No effect:* {setting.reason}.")
-        case Status.REFUSED:
-            parts.append(f"*Stops the start when set:* {setting.reason}.")
         case Status.WORKS if setting.is_reloadable:
             parts.append("*Reload.*")
         case _:

@@ -344,7 +344,7 @@ class NoMetadataLeaderError(ChangeNotMadeError):
 
 
 class ConfigError(LiftbridgeError):
-    """A setting is unknown, malformed, contradicts another one, or needs a missing feature."""
+    """A setting is unknown, malformed, or contradicts another one."""
 
     code = "CONFIG"
     status = GrpcStatus.INVALID_ARGUMENT

@@ -49,7 +49,7 @@ def load(
 
     Raises:
         ConfigError: The file cannot be read, a setting is unknown or given twice, a value is
-            wrong, settings contradict each other, or a setting asks for a missing feature.
+            wrong, or settings contradict each other.
     """
     sources = _Sources()
     if path is not None:
@@ -57,7 +57,7 @@ def load(
     sources.take_environment(environ)
     sources.take_flags(flags)
     sources.refuse_problems()
-    sources.refuse_unbuilt()
+    sources.note_without_effect()
     return build_options(sources.given, sources.notices)
 
 
@@ -148,11 +148,9 @@ class _Sources:
             tail = [f"and {more} more"] if more > 0 else []
             raise ConfigError("; ".join(self._problems[:PROBLEMS_SHOWN_MAX] + tail))
 
-    def refuse_unbuilt(self) -> None:
+    def note_without_effect(self) -> None:
         for key, given in self.given.items():
             setting = SETTINGS[key]
-            if setting.status is Status.REFUSED and given.value:
-                raise ConfigError(f"{given.source}: {key} is refused: {setting.reason}")
             if setting.status is Status.NO_EFFECT:
                 self.notices.append(f"{given.source}: {key} has no effect: {setting.reason}")
 

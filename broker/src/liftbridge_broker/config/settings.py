@@ -45,14 +45,11 @@ _READERS: Final[dict[Kind, Callable[[str], Value]]] = {
 class Status(StrEnum):
     """Effect of a setting that is given.
 
-    `NO_EFFECT` settings are accepted, since files of the original have them. `REFUSED` ones stop
-    the start if they would turn on a missing feature: no broker runs without a protection that was
-    asked for.
+    `NO_EFFECT` settings are accepted, since files of the original have them.
     """
 
     WORKS = "works"
     NO_EFFECT = "accepted, no effect"
-    REFUSED = "refused when set"
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,6 @@ class BrokerSetting:
         maximum: Largest one.
         choices: Values of a choice.
         off: Word that an address takes instead; empty for none.
-        refused: Reason for which brokers refuse it when it is set; empty for none.
         is_secret: Whether its values must never be shown.
     """
 
@@ -71,7 +70,6 @@ class BrokerSetting:
     maximum: int = INTEGER_MAX
     choices: tuple[str, ...] = ()
     off: str = ""
-    refused: str = ""
     is_secret: bool = False
 
     def against(self, text: str) -> str:
@@ -89,8 +87,6 @@ class BrokerSetting:
         number = _READERS[self.kind](text)
         if number is None:
             return f"is not a valid {self.kind}"
-        if self.refused and not _is_off(self.kind, text, number):
-            return f"cannot be set: {self.refused}"
         return self._beyond(number) if self.kind in _BOUNDED else ""
 
     def _beyond(self, number: int) -> str:
@@ -160,13 +156,6 @@ _READERS: Final[Mapping[str, Callable[[str], int | None]]] = {
     "address": _address,
 }
 _BOUNDED: Final = frozenset({"duration", "size", "integer"})
-
-
-def _is_off(kind: str, text: str, number: int) -> bool:
-    """Return whether a value leaves the feature off."""
-    if kind == "boolean":
-        return text.lower() in {"0", "f", "false", "no", "off"}
-    return number == 0 if kind in _BOUNDED else not text.replace(",", " ").strip()
 
 
 @dataclass(frozen=True, slots=True)
