@@ -24,7 +24,7 @@ from liftbridge_broker.wire.snapshots import decode_state, encode_state
 from liftbridge_testkit.controller_commands import KINDS, CommandMaker, random_command
 from liftbridge_testkit.controller_world import ControllerWorld
 
-SEEDS = range(30)
+SEEDS = range(60)
 COMMANDS = 400
 
 

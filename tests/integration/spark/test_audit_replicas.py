@@ -106,6 +106,10 @@ def test_replicas_are_alike_until_one_is_altered_or_away(
         first = leader(lb)
         follower = next(name for name in cluster.brokers if name != first)
     cluster.stop(follower)
+    with connect_sync(servers(cluster)) as lb:
+        cluster.until(
+            lambda: follower not in lb.streams.get("orders").info().partitions[0].isr, "left"
+        )
     alter(cluster[follower].data_dir, b"<%d>" % ALTERED, b"[%d>" % ALTERED)
     cluster.start(follower)
     with connect_sync(servers(cluster)) as lb:

@@ -121,7 +121,7 @@ class RuleSet:
 
     @property
     def has_granter(self) -> bool:
-        """Whether somebody may change the rules: else nobody could ever be let in again."""
+        """Whether any principal may change the rules; without one, no access can be granted."""
         granting = Operation.GRANT | Operation.ALL  # bits
         return any(
             self.rights_of(_example(rule)).allows(

@@ -520,13 +520,12 @@ KINDS: Final[Mapping[str, Callable[[CommandMaker], Command]]] = {
 WEIGHTS: Final[Mapping[str, int]] = {
     "register": 10, "unfence": 20, "fence": 5, "alter_partition": 40, "create": 10, "reassign": 4,
     "recover": 6, "change_leader": 4, "prefer": 4, "alter": 4, "remove": 1, "level": 1,
-    "bootstrap": 1, "cordon": 1, "mark": 1, "catch_up_rate": 1, "set_activity": 0,
-    "confirm_activity": 0, "access": 0, "rules": 0, "create_token": 0, "expire_token": 0,
-    "revoke_token": 0, "quota": 0,
-    "report_keys": 0, "rotate": 0, "rewrap": 0, "create_encrypted": 0,
+    "bootstrap": 1, "cordon": 1, "mark": 1, "catch_up_rate": 1, "set_activity": 1,
+    "confirm_activity": 1, "access": 1, "rules": 1, "create_token": 1, "expire_token": 1,
+    "revoke_token": 1, "quota": 1,
+    "report_keys": 1, "rotate": 1, "rewrap": 1, "create_encrypted": 1,
 }  # fmt: skip
-"""Weight of each kind of command; 2 for kinds that are not listed. Those of weight 0 need a feature
-level that few of these lives reach; other lives make them."""
+"""Weight of each kind of command; 2 for kinds that are not listed."""
 
 
 def random_command(random: Random, state: ClusterState) -> Command:

@@ -26,7 +26,7 @@ from liftbridge_broker.controller.commands import (
     UnfenceBroker,
 )
 from liftbridge_broker.controller.state import BrokerState, ClusterState, effective_min_isr
-from liftbridge_broker.model.ids import BrokerId, PartitionId, stream_of
+from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamId, stream_of
 from liftbridge_broker.model.partitions import PartitionState
 
 ASKS_FOR_ANOTHER: Final = (
@@ -56,6 +56,7 @@ class Promises:
     feature_level: int = 0
     _sessions: dict[tuple[PartitionId, BrokerId], int] = field(default_factory=dict)
     _origins: dict[PartitionId, frozenset[BrokerId]] = field(default_factory=dict)
+    _min_isrs: dict[StreamId, int] = field(default_factory=dict)
 
     def check(self, state: ClusterState, command: Command) -> list[str]:
         """Return the promises that a command broke; empty for none.
@@ -83,6 +84,7 @@ class Promises:
             self._remember(after)
         self.brokers = dict(state.brokers)
         self.partitions = partitions
+        self._min_isrs = {one.stream_id: one.min_isr for one in state.streams.values()}
         self.cluster_id, self.feature_level = state.cluster_id, level
         return broken
 
@@ -98,8 +100,11 @@ class Promises:
 
     def _remember(self, partition: PartitionState) -> None:
         number = partition.partition_id
+        before = self.partitions.get(number)
         if not partition.is_reassigning:
             self._origins[number] = frozenset(partition.replicas)
+        elif before is not None and _is_next_move(before, partition):
+            self._origins[number] = frozenset(before.target)
         for broker, epoch in zip(partition.replicas, partition.replica_epochs, strict=True):
             self._sessions[number, broker] = epoch
 
@@ -119,24 +124,33 @@ class Promises:
     def _broken_end(
         self, before: PartitionState, after: PartitionState, state: ClusterState, command: Command
     ) -> list[str]:
-        """C7 and C8: how a move ends, also one that ended at once."""
+        """C7 and C8: how a move ends, also one that ended at once or made room for another."""
         origin = self._origins[after.partition_id]
+        is_next = _is_next_move(before, after)
         has_ended = before.is_reassigning or before.replicas != after.replicas
-        if not has_ended or after.is_reassigning:
+        if not has_ended or (after.is_reassigning and not is_next):
             return []
+        final = set(before.target if is_next else after.replicas)
         is_unclean = isinstance(command, CancelReassignment) and command.is_unclean
-        needed = effective_min_isr(state.streams[stream_of(after.partition_id)], after)
+        stream_id = stream_of(after.partition_id)
+        needed = effective_min_isr(state.streams[stream_id], after)
+        if is_next:  # the same command may change the stream's number, as growth does
+            needed = min(needed, self._min_isrs[stream_id], len(final))
         claims = {
             "the end of a move is a new leader epoch": after.leader_epoch > before.leader_epoch,
-            "all that a move added are in sync at its end": set(after.replicas) - origin
-            <= set(after.isr),
+            "all that a move added are in sync at its end": final - origin <= set(after.isr),
             "a move leaves enough in sync": is_unclean or len(after.isr) >= needed,
             "a move that is given up leaves all as it was": not isinstance(
                 command, CancelReassignment
             )
-            or set(after.replicas) == origin,
+            or final == origin,
         }
         return [claim for claim, holds in claims.items() if not holds]
+
+
+def _is_next_move(before: PartitionState, after: PartitionState) -> bool:
+    """Return whether one command ended a move and began another, as growth does."""
+    return before.is_reassigning and after.is_reassigning and before.target != after.target
 
 
 def _broken_brokers(
@@ -197,10 +211,11 @@ def _broken_leader(
 ) -> list[str]:
     """C4 and C13: a leader continues while it can, and no decision guesses complete replicas."""
     broken: list[str] = []
+    # Growth may add replicas in the command that elects the only one there was.
     is_guess = (
         after.unclean_epoch > before.unclean_epoch
         and not isinstance(command, RecoverUnclean | CancelReassignment)
-        and after.replicas != (after.leader,)
+        and set(before.replicas) & set(after.replicas) != {after.leader}
     )
     if is_guess:
         broken.append("without a complete replica only the one there is leads unasked")
