@@ -19,7 +19,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose dockerfiles imports types docs pytest spark-test
 
-.PHONY: help install images demo demo-spark test check sim seeds operator-sim operator-gates guards stories chaos failover saturation forgery hostile scale operator-scale bench bench-spark soak spark-soak \
+.PHONY: help install images demo demo-spark test check sim seeds operator-sim operator-gates guards stories chaos failover saturation consumers forgery hostile scale operator-scale bench bench-spark soak spark-soak \
 	fuzz docs spark-install proto crds scan lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
 
 help: ## List the targets
@@ -80,6 +80,9 @@ failover: install ## Measure how long a real cluster accepts no writes when it l
 
 saturation: install ## Check that full load alone makes no cluster fence, elect or shrink an in-sync set (MINUTES=10)
 	@$(PY) -m liftbridge_testkit.saturation --minutes $(or $(MINUTES),10)
+
+consumers: install ## Let members and coordinators of a group come, go and die: nothing lost, nothing doubled (ROUNDS=200, SEED=n, CLIENT=go)
+	@$(PY) -m liftbridge_testkit.consumers --rounds $(or $(ROUNDS),200) --seed $(or $(SEED),1) --client $(or $(CLIENT),python)
 
 forgery: install ## Send forged frames to a cluster under load: none may be accepted (FRAMES=1000000)
 	@$(PY) -m liftbridge_testkit.forgery --frames $(or $(FRAMES),1000000)

@@ -19,6 +19,9 @@ from liftbridge_testkit.bench.beside import BesideResult, measure_beside
 from liftbridge_testkit.bench.biglog import BigLogResult, measure_big_log
 from liftbridge_testkit.bench.cluster import ClusterJetStream, ClusterLiftbridge
 from liftbridge_testkit.bench.loadgen import LoadError, LoadGenerator, build
+from liftbridge_testkit.bench.protection import ProtectionResult, measure_protection
+from liftbridge_testkit.bench.rebalance import Group, RebalanceResult, measure_rebalance
+from liftbridge_testkit.bench.rebalance_groups import KafkaGroup, LiftbridgeGroup
 from liftbridge_testkit.bench.rows import CLUSTER_ROWS, ROWS, Row, Samples, works_for
 from liftbridge_testkit.bench.streams import StreamsResult, measure_streams
 from liftbridge_testkit.bench.systems import JetStream, Liftbridge, Sizes, System
@@ -50,11 +53,22 @@ def main() -> int:
         streams = run_streams(load, work_dir, options)
         big_log = run_big_log(load, work_dir, options)
         beside = run_beside(load, work_dir, sizes, options)
+        protection = run_protection(load, work_dir, sizes, options)
+        rebalances = run_rebalances(work_dir, options)
     result = report.document(
-        samples, sizes, options.rounds, load.title, streams, big_log, beside, load_before
+        samples,
+        sizes,
+        options.rounds,
+        load.title,
+        streams,
+        big_log,
+        beside,
+        protection,
+        rebalances,
+        load_before,
     )
     report.write(options.output, result)
-    tables = report.markdown(samples, streams, big_log, beside, result)
+    tables = report.markdown(samples, streams, big_log, beside, protection, rebalances, result)
     say(f"\n{tables}\nwritten: {options.output}")
     if options.docs:
         report.replace_marked(PAGE, tables)
@@ -73,7 +87,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds (3, or 1 with --quick)")
     parser.add_argument("--count", type=int, help="messages of the bulk works (1,000,000)")
     parser.add_argument(
-        "--only", nargs="+", choices=[*keys, "streams", "big-log", "beside"], help="these rows only"
+        "--only",
+        nargs="+",
+        choices=[*keys, "streams", "big-log", "beside", "protection", "rebalance"],
+        help="these rows only",
     )
     parser.add_argument("--systems", nargs="+", help="of jetstream, liftbridge, peer")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / ".bench/results.json")
@@ -86,6 +103,7 @@ def parse() -> argparse.Namespace:
         default=os.environ.get("BENCH_PEER"),
         help="an original liftbridge server to measure too (BENCH_PEER)",
     )
+    parser.add_argument("--kafka", type=Path, help="jars of a Kafka broker to rebalance groups of")
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 3)
     options.peer = Path(options.peer) if options.peer else None
@@ -189,6 +207,41 @@ def run_beside(
         return None
     say(f" p99 {result.alone_p99_us:,.0f} us alone, {result.batches_p99_us:,.0f} us beside it")
     return result
+
+
+def run_protection(
+    load: LoadGenerator, work_dir: Path, sizes: Sizes, options: argparse.Namespace
+) -> ProtectionResult | None:
+    """Measure what access control, quotas and encryption cost; None when it cannot run."""
+    if not wants(options, "protection"):
+        return None
+    say("access control with quotas, and encryption, beside an open broker ...", end="")
+    try:
+        result = measure_protection(load, work_dir, sizes, rounds=options.rounds)
+    except (LoadError, ProcessError) as error:
+        say(f" FAILED: {error}")
+        return None
+    say(f" {result.controlled_publish:.2f} and {result.encrypted_publish:.2f} times a publish")
+    return result
+
+
+def run_rebalances(work_dir: Path, options: argparse.Namespace) -> list[RebalanceResult]:
+    """Measure what a member that joins and leaves stops, at each system that is there."""
+    if not wants(options, "rebalance"):
+        return []
+    results: list[RebalanceResult] = []
+    groups: list[Group] = [LiftbridgeGroup(work_dir)]
+    if options.kafka:
+        groups += [KafkaGroup(work_dir, options.kafka, one) for one in ("consumer", "classic")]
+    for group in groups:
+        say(f"rebalance of a group of {group.name} ...", end="")
+        try:
+            results.append(measure_rebalance(group))
+        except (TimeoutError, ProcessError) as error:
+            say(f" FAILED: {error}")
+        else:
+            say(f" {results[-1].kept_gap_ms:,.0f} ms without a message of partitions that stay")
+    return results
 
 
 def wants(options: argparse.Namespace, part: str) -> bool:

@@ -4,40 +4,24 @@ Where no Go toolchain is there is nothing to run and so no test; `test_grpcio_st
 same calls then and always.
 """
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from liftbridge_testkit.cluster import ClusterKit
+from liftbridge_testkit.go_client import GO, SOURCE, build_go_client
 from liftbridge_testkit.processes import Broker
-
-SOURCE = Path(__file__).parent / "goclient"
-GO = shutil.which("go")
 
 # The checks that the program must report, so that one that vanishes is noticed.
 CHECKS_MIN = 36
-
-
-def build(target: Path) -> Path:
-    assert GO is not None
-    made = subprocess.run(
-        [GO, "build", "-o", str(target), "."],
-        check=False,
-        cwd=SOURCE,
-        capture_output=True,
-        text=True,
-    )
-    assert made.returncode == 0, made.stderr
-    return target
 
 
 if GO is not None:
 
     @pytest.mark.timeout(300)
     def test_every_check_of_the_go_client_passes(broker: Broker, tmp_path: Path) -> None:
-        program = build(tmp_path / "goclient")
+        program = build_go_client(tmp_path / "goclient")
         done = subprocess.run(
             [program, broker.address], check=False, capture_output=True, text=True, timeout=240
         )
@@ -50,7 +34,7 @@ if GO is not None:
     def test_consumers_of_the_go_client_go_on_when_their_coordinator_is_killed(
         tmp_path: Path,
     ) -> None:
-        program = build(tmp_path / "goclient")
+        program = build_go_client(tmp_path / "goclient")
         config = {
             "cursors.stream.partitions": 1,
             "groups.consumer.timeout": "4s",

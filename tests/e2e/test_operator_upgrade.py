@@ -39,11 +39,12 @@ pytestmark = pytest.mark.e2e
 NAMESPACE = "operator-upgrade"
 RELEASE = "upgrade"
 PASSES = 8
-CLUSTER, STREAM, PIPELINE = RESOURCES
+CLUSTER, STREAM, PIPELINE, USER = RESOURCES
 PLACES = {
     CLUSTER.plural: "podTemplate.priorityClassName",
     STREAM.plural: "config.autoPauseTime",
     PIPELINE.plural: "image",
+    USER.plural: "listener",
 }
 """Fields that older definitions do not have; no rule is about them."""
 
@@ -67,6 +68,11 @@ OBJECTS: dict[str, dict[str, Any]] = {
         "archive": {"root": "s3://bucket"},
         "mode": "Once",
         "image": "registry/liftbridge-spark:1",
+    },
+    USER.plural: {
+        "clusterRef": {"name": "absent"},
+        "authentication": {"token": {}},
+        "listener": "tls",
     },
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from liftbridge_operator.model.crds.definitions import RESOURCES
 from liftbridge_testkit.kube.cluster import CommandError, Kubernetes, run
 from liftbridge_testkit.kube.definitions import in_place
 from liftbridge_testkit.resources.clusters import (
@@ -203,14 +204,14 @@ def test_definitions_stay_with_their_guard_when_they_are_to_be_kept(shop):
     ]
     policy = "ValidatingAdmissionPolicy"
     definition = "CustomResourceDefinition"
-    assert sorted(kept) == [*[definition] * 3, policy, f"{policy}Binding"]
+    assert sorted(kept) == [*[definition] * len(RESOURCES), policy, f"{policy}Binding"]
 
 
 def test_namespaced_mode_gives_no_right_beyond_its_namespaces(shop):
     found = rendered(shop, "operator of two namespaces")
     wide = [one for one in found if one["kind"] == "ClusterRole"]
     # Drivers with executors get theirs by a RoleBinding in the namespace of their pipeline.
-    assert all(re.search("-(view|edit|executors)$", one["metadata"]["name"]) for one in wide)
+    assert all(re.search("-(view|edit|admin|executors)$", one["metadata"]["name"]) for one in wide)
     assert not [one for one in found if one["kind"] == "ClusterRoleBinding"]
     roles = [one for one in found if one["kind"] == "Role"]
     assert sorted(one["metadata"]["namespace"] for one in roles) == ["default", "shop", "shop"]

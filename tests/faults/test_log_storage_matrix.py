@@ -42,6 +42,13 @@ class Outcome(Enum):
     SILENT = "wrong without saying where"  # never allowed
 
 
+def bench_of(*, encrypted: bool) -> LogBench:
+    """Return an empty log."""
+    if encrypted:
+        return LogBench(ENCRYPTED_LIMITS, cipher=cipher())
+    return LogBench(LIMITS)
+
+
 class Cell:
     """A log of sealed segments 0 to 7 and 8 to 15, an active one, and where it was synced.
 
@@ -53,9 +60,7 @@ class Cell:
     """
 
     def __init__(self, *, commit: bool, synced: int, encrypted: bool = False) -> None:
-        self.bench = LogBench(
-            ENCRYPTED_LIMITS if encrypted else LIMITS, cipher=cipher() if encrypted else None
-        )
+        self.bench = bench_of(encrypted=encrypted)
         self.commit = commit
         self.synced = synced
         self.bench.log.commit = commit
@@ -297,11 +302,14 @@ def failing_calls() -> Iterator[tuple[str, str, bool]]:
             yield operation, path, is_full
 
 
+@pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize(("operation", "path", "is_full"), list(failing_calls()))
-def test_call_that_fails_while_running(operation: str, path: str, is_full: bool) -> None:
+def test_call_that_fails_while_running(
+    operation: str, path: str, is_full: bool, *, encrypted: bool
+) -> None:
     """Whatever call fails, the log refuses or goes on, and a restart has all that was synced."""
     for skip in range(8):
-        bench = LogBench(LIMITS)
+        bench = bench_of(encrypted=encrypted)
         for number in range(10):
             bench.append(b"%d" % number * 400, timestamp=number)
         bench.sync()
@@ -332,10 +340,11 @@ def test_call_that_fails_while_running(operation: str, path: str, is_full: bool)
 
 @pytest.mark.parametrize("operation", ["read", "open", "list", "append", "truncate", "sync"])
 @pytest.mark.parametrize("is_full", [False, True])
-def test_call_that_fails_while_starting(operation: str, is_full: bool) -> None:
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_call_that_fails_while_starting(operation: str, is_full: bool, *, encrypted: bool) -> None:
     """A failed start says so; the next one finds what the first would have found."""
     for skip in range(10):
-        cell = Cell(commit=False, synced=8)
+        cell = Cell(commit=False, synced=8, encrypted=encrypted)
         lose_tail(cell, log_path(16))
         cell.bench.files.fail(Fault(operation, skip=skip, is_full=is_full))
         refused: FilesError | None = None

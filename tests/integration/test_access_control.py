@@ -13,6 +13,7 @@ import pytest
 from liftbridge_client import (
     Client,
     PermissionDeniedError,
+    RefusedError,
     Start,
     TlsFiles,
     connect,
@@ -75,13 +76,18 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Secured]:
-    settings = {"access.enabled": True, "access.super.users": "root"}
+    settings = {
+        "access.enabled": True,
+        "access.super.users": "root",
+        "cursors.stream.partitions": 1,
+    }
     found = Secured(tmp_path_factory.mktemp("access"), authority, settings)
     with found.broker:
         yield found
 
 
 async def test_rules_take_effect_while_clients_are_connected(secured: Secured) -> None:
+    begin = len(secured.broker.log_text())
     async with (
         connect_admin(secured.broker.admin_address) as admin,
         secured.client("root") as root,
@@ -115,9 +121,48 @@ async def test_rules_take_effect_while_clients_are_connected(secured: Secured) -
         assert {rule.principal for rule in found.rules} == {"root"}
     assert secured.broker.metric("liftbridge_access_denied_total") >= 4
     assert secured.broker.metric("liftbridge_access_enforced") == 1
-    log = secured.broker.log_text()
+    log = secured.broker.log_text()[begin:]
     assert "access_rules_changed" in log
     assert "access_denied" in log
+    audited = [line for line in log.splitlines() if " audit " in line]
+    made, denied = (
+        [line for line in audited if all(part in line for part in parts)]
+        for parts in (
+            ("ChangeRules", "listener=admin", "outcome=OK", "revoked { principal: 'alice'"),
+            ("CreateStream", "listener=secure", "outcome=PERMISSION_DENIED", "principal=alice"),
+        )
+    )
+    assert (len(made), len(denied)) == (1, 1)
+
+
+async def test_members_of_groups_need_rules_and_stop_without_them(secured: Secured) -> None:
+    async with (
+        connect_admin(secured.broker.admin_address) as admin,
+        secured.client("root") as root,
+    ):
+        returns = await root.streams.create("returns")
+        await returns.publish(b"one")
+        reads = AccessRule("alice", resource_of("stream:returns"), ["read"])
+        joins = AccessRule("alice", resource_of("group:billing"), ["join"])
+        finds = AccessRule("alice", resource_of("stream:__cursors"), ["describe"])
+        looks = AccessRule("alice", resource_of("cursor:returns/__group:billing"), ["read"])
+        await admin.access.change(granted=[reads])
+        async with secured.client("alice") as alice:
+            with pytest.raises(PermissionDeniedError, match="call Heartbeat on resource billing"):
+                async with alice.consumers.join("billing", ["returns"]):
+                    pass
+            await admin.access.change(granted=[joins, looks])
+            async with alice.consumers.join("billing", ["returns"]) as consumer:
+                with pytest.raises(RefusedError, match="knows no stream __cursors") as refused:
+                    await anext(consumer)
+            assert "describe the stream __cursors" in refused.value.advice
+            await admin.access.change(granted=[finds])
+            async with alice.consumers.join("billing", ["returns"]) as consumer:
+                assert [message.value for message in await anext(consumer)] == [b"one"]
+                await admin.access.change(revoked=[reads])
+                with pytest.raises(PermissionDeniedError, match="on resource returns"):
+                    await anext(consumer)
+        await admin.access.change(revoked=[joins, looks, finds])
 
 
 async def test_a_policy_of_the_original_is_read_again_at_sighup(

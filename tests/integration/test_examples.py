@@ -84,6 +84,26 @@ def test_surviving_program_stores_each_line_once_over_a_kill(placed, broker):
     assert output.splitlines()[-1] == "read back 500000 of 500000, each once and in order"
 
 
+def test_consuming_program_reads_what_is_published(tmp_path):
+    with Broker(tmp_path, config={"cursors.stream.partitions": 1}) as broker:
+        path = tmp_path / "program.py"
+        program = example("consume.py")
+        assert program.count(ADDRESS) == 1
+        path.write_text(program.replace(ADDRESS, broker.address), encoding="utf-8")
+        command = [sys.executable, str(path)]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+        ) as running:
+            assert running.stdout is not None
+            told = [running.stdout.readline()]
+            with connect_sync(broker.address) as lb:
+                lb.streams.get("orders").publish(b"three apples", partition=2)
+            told.append(running.stdout.readline())
+            running.terminate()
+    reads = ", ".join(f"orders/{number}" for number in range(4))
+    assert told == [f"reads {reads}\n", "orders/2 0 b'three apples'\n"]
+
+
 def test_program_with_generated_stubs_gets_its_ack(placed):
     program, _ = existing_clients()
     assert run(placed(program)) == ["0"]

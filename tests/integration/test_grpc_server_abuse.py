@@ -125,8 +125,9 @@ async def test_thousand_connections_come_and_go_without_a_trace() -> None:
             for client in clients:
                 client.close()
             await eventually(lambda: echo.server.stats.connections_open == 0)
+            # Calls of many lost connections are cancelled in turns of the loop.
+            await eventually(lambda: echo.server.stats.streams_open == 0)
         assert echo.server.stats.connections_total == 1000
-        assert echo.server.stats.streams_open == 0
         assert len(echo.log.cancelled) == 1000
         assert live_connections() <= before
 

@@ -33,7 +33,7 @@ ELSEWHERE = {
     "how-to/measure.md": "measures for minutes to hours",
     "how-to/migrate-a-casbin-policy.md": "tried by tests/unit/access/test_casbin.py",
     "how-to/operate-a-cluster.md": "names brokers, directories and tokens of the reader",
-    "how-to/read-in-groups.md": "tried by tests/conformance/test_go_client.py",
+    "how-to/read-in-groups.md": "tried by tests/integration/memory/test_consumers_in_memory.py",
     "how-to/run-a-broker.md": "names machines of the reader",
     "how-to/run-a-cluster.md": "names machines of the reader",
     "how-to/identify-clients.md": "tried by tests/integration/client/test_client_identity.py",

@@ -269,6 +269,7 @@ def test_volumes_and_clusters_are_created_by_others():
     assert "create" not in rights()["persistentvolumeclaims"]
     assert not {"create", "delete"} & rights()["liftbridgeclusters.liftbridge.io"]
     assert not {"create", "delete"} & rights()["streams.liftbridge.io"]
+    assert not {"create", "delete"} & rights()["liftbridgeusers.liftbridge.io"]
     assert not {"create", "patch", "delete"} & rights()["streampipelines.liftbridge.io"]
 
 

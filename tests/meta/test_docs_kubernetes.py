@@ -149,11 +149,12 @@ def events_text() -> str:
     return rows(("Resource", "Reason", "Type", "Message"), body)
 
 
-CLUSTER, STREAM, PIPELINE = RESOURCES
+CLUSTER, STREAM, PIPELINE, USER = RESOURCES
 PAGES = (
     ("liftbridgecluster.md", CLUSTER),
     ("stream.md", STREAM),
     ("streampipeline.md", PIPELINE),
+    ("liftbridgeuser.md", USER),
 )
 PARTS = [
     (page, mark, text)

@@ -10,7 +10,11 @@ from liftbridge_testkit.repository import ROOT
 from liftbridge_testkit.sim import rare
 from liftbridge_testkit.sim.breaking import KINDS
 from liftbridge_testkit.sim.clients.admin import OPERATIONS
+from liftbridge_testkit.sim.clients.callers import REVOKED
+from liftbridge_testkit.sim.clients.consumers import MEMBER_FAULTS
+from liftbridge_testkit.sim.clients.granter import CHANGES
 from liftbridge_testkit.sim.clients.rearranger import REARRANGING
+from liftbridge_testkit.sim.cluster_life import COORDINATOR_FAULTS
 from liftbridge_testkit.sim.cluster_life import FAULTS as CLUSTER_FAULTS
 from liftbridge_testkit.sim.floors import floors_for
 from liftbridge_testkit.sim.late_frames import LATE
@@ -23,7 +27,7 @@ SIMULATOR = ROOT / "tests" / "testkit" / "src" / "liftbridge_testkit" / "sim"
 FAULTS = {
     "lone": LONE_FAULTS,
     "group": GROUP_FAULTS,
-    "cluster": CLUSTER_FAULTS,
+    "cluster": (*CLUSTER_FAULTS, *COORDINATOR_FAULTS, *MEMBER_FAULTS, REVOKED),
     "shapes": (*CLUSTER_FAULTS, "late frames"),
 }
 RARE = {*rare.CLUSTER, *LATE}
@@ -39,7 +43,8 @@ def named(where: str) -> set[str]:
 
 
 def test_page_names_every_fault_and_every_change():
-    missing = {*KINDS, *MESSAGE_FAULTS, *OPERATIONS, *REARRANGING} - named("Faults")
+    changes = {*OPERATIONS, *REARRANGING, *CHANGES}
+    missing = {*KINDS, *MESSAGE_FAULTS, *MEMBER_FAULTS, REVOKED, *changes} - named("Faults")
     assert missing == set()
 
 

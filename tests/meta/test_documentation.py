@@ -12,6 +12,7 @@ from liftbridge_testkit.repository import ROOT, python_files, relative
 REFERENCE = ROOT / "docs" / "reference"
 COMPATIBILITY = REFERENCE / "compatibility.md"
 CONNECTORS = ROOT / "docs" / "explanation" / "spark.md"
+SECURITY = ROOT / "docs" / "explanation" / "security.md"
 ERRORS = REFERENCE / "errors.md"
 TABLE = re.compile(r"(<!-- table: .*? -->\n).*?(<!-- end of table -->)", re.DOTALL)
 ROW = re.compile(r"^\| (F\d\d) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
@@ -113,6 +114,28 @@ def test_rows_beside_other_connectors_are_shown_by_tests():
     assert {len(row) for row in compared} == {6}
     assert [row[0] for row in shown if not TEST_ID.findall(row[1])] == []
     assert [test for row in shown for test in missing_tests(row[1])] == []
+
+
+def tables(page: str) -> list[list[list[str]]]:
+    """Tables of a page: their rows of cells, the head first."""
+    found = re.findall(r"^(\|[^\n]*\n)\| ---[^\n]*\n((?:\|[^\n]*\n)+)", page, re.MULTILINE)
+    return [
+        [
+            [cell.strip() for cell in line.strip("|").split("|")]
+            for line in (head + body).splitlines()
+        ]
+        for head, body in found
+    ]
+
+
+def test_each_line_about_security_names_a_test():
+    first, *threats = tables(SECURITY.read_text(encoding="utf-8"))
+    assert first[0] == ["Question", "Answered by"]
+    assert {tuple(head[-1:]) for head, *_ in threats} == {("Test",)}
+    assert {len(row) for table in threats for row in table} == {3}
+    lines = [row for _, *rows in threats for row in rows]
+    assert [row[0] for row in lines if not TEST_ID.findall(row[2])] == []
+    assert [test for row in lines for test in missing_tests(row[2])] == []
 
 
 @pytest.mark.parametrize(

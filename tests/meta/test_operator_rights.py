@@ -36,10 +36,12 @@ from liftbridge_operator.kube.kinds import (
     SERVICES,
     SETS,
     STREAMS,
+    USERS,
     Kind,
     kind_of,
 )
 from liftbridge_operator.process.watches import OWNED, RESOURCES
+from liftbridge_operator.users.uninstall import FINALIZERS
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.kube.rights import BINDS, granted
 from liftbridge_testkit.operator_sim.toured import NAMESPACE, SYSTEM, tour
@@ -51,7 +53,7 @@ SOURCE = ROOT / "operator" / "src" / "liftbridge_operator"
 OTHERS = frozenset({"plugin"})
 """Folders whose calls are made with the rights of a person."""
 
-UNINSTALL = "streams/uninstall.py"
+UNINSTALL = "users/uninstall.py"
 """Calls of the Job that helm runs before a release goes, which has rights of its own."""
 
 TEMPLATES = ROOT / "helm" / "liftbridge-operator" / "templates"
@@ -93,6 +95,7 @@ SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
     | OF_PIPELINES
     | {BUDGETS, SETS},
     ("kube/events.py", "_write", "create"): frozenset({EVENTS}),
+    ("cluster/observing/prerequisites.py", "_fault", "get"): frozenset({CONFIG_MAPS, SECRETS}),
     ("cluster/observing/reads.py", "_one", "get"): frozenset({BUDGETS, CONFIG_MAPS, SETS}),
     ("cluster/observing/reads.py", "_parts", "get"): frozenset({CLAIMS, PODS}),
     ("cluster/observing/reads.py", "_parts", "list_all"): frozenset({CLAIMS, PODS}),
@@ -110,6 +113,8 @@ SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
     ),
     ("cluster/securing/secret_store.py", "_write", "create"): frozenset({SECRETS}),
     ("streams/reconciler.py", "_write_status", "apply_status"): frozenset({STREAMS}),
+    ("users/performing.py", "_write", "create"): frozenset({SECRETS}),
+    ("users/reconciler.py", "_write_status", "apply_status"): frozenset({USERS}),
 }
 """Calls whose kind does not stand in them: file, function, method, and kinds it may be about."""
 
@@ -211,8 +216,9 @@ def test_rights_are_exactly_those_that_are_used():
 def test_job_before_the_end_has_the_rights_that_it_uses_and_no_others():
     path = SOURCE / UNINSTALL
     used = {
-        f"{verb} {getattr(kinds, constant).qualified}"
+        f"{verb} {kind.qualified}"
         for site, constant in calls(path)
+        for kind in ([getattr(kinds, constant)] if constant else FINALIZERS)
         for verb in VERBS[site[2]]
     }
     lease = {f"{verb} {LEASES.qualified}" for verb in ("get", "list", "create", "patch")}

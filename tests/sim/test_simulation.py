@@ -156,6 +156,22 @@ REGRESSION_SEEDS = {
         970_000_224,
         # Nobody in sync was left but a spoiled disk, which could have been replaced: no fault.
         950_001_169,
+        # A member may not commit a position of a stream that it may not read, nor join for a
+        # pattern that matches such a stream: no faults.
+        400_001_029,
+        400_001_173,
+        # The check of activities read from a disk that failed: no fault.
+        400_003_645,
+        # Activity was turned off before its stream existed: the events of before were never stored.
+        400_005_389,
+        # A broker that stopped was busy with a round of group lags that was due.
+        400_001_069,
+        # A group that an operator ended still had members for the check of activities: no fault.
+        7301,
+        # A broker without the key refused on NATS what its successor stored: not definite. A broker
+        # that was not ready yet was not told of keys: no faults.
+        145,
+        417,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

@@ -7,16 +7,18 @@
             ...
 
 `connect_sync` offers the same names without `await`. `connect_admin` is for cluster
-administration. The public API is here, in `events`, `admin_model` and `access_model`; the other
-modules are internal.
+administration. The public API is here, in `events`, `admin_model`, `access_model` and
+`group_model`; the other modules are internal.
 """
 
-from liftbridge_client import access_model, admin_model, events
+from liftbridge_client import access_model, admin_model, events, group_model
 from liftbridge_client.activity import ActivityEvent, lost_before
 from liftbridge_client.admin_model import Member, PartitionName
 from liftbridge_client.aio import Client, Publisher, Stream, Streams, Subscription, connect
 from liftbridge_client.aio.admin.access import AccessControl
 from liftbridge_client.aio.admin.client import AdminClient, connect_admin
+from liftbridge_client.aio.consumers.consumer import Consumer
+from liftbridge_client.aio.consumers.consumers import Consumers
 from liftbridge_client.aio.listening import Events
 from liftbridge_client.aio.publisher import Outgoing
 from liftbridge_client.aio.session import ClientStats
@@ -30,6 +32,7 @@ from liftbridge_client.errors import (
     CodecError,
     EndOfStreamError,
     FailedPreconditionError,
+    FencedError,
     FullError,
     IncorrectOffsetError,
     InvalidRequestError,
@@ -47,6 +50,7 @@ from liftbridge_client.errors import (
     UnimplementedError,
     UsageError,
 )
+from liftbridge_client.group_model import ResetTo
 from liftbridge_client.message_batch import MessageBatch
 from liftbridge_client.model import (
     Ack,
@@ -72,6 +76,8 @@ from liftbridge_client.model import (
 from liftbridge_client.quota_model import Limits, Quota, QuotaKind
 from liftbridge_client.sync import (
     SyncClient,
+    SyncConsumer,
+    SyncConsumers,
     SyncEvents,
     SyncPublisher,
     SyncStream,
@@ -102,9 +108,12 @@ __all__ = [
     "Codec",
     "CodecError",
     "ColumnBatch",
+    "Consumer",
+    "Consumers",
     "EndOfStreamError",
     "Events",
     "FailedPreconditionError",
+    "FencedError",
     "FullError",
     "IncorrectOffsetError",
     "InvalidRequestError",
@@ -131,6 +140,7 @@ __all__ = [
     "Quota",
     "QuotaKind",
     "RefusedError",
+    "ResetTo",
     "RetriableError",
     "SequenceError",
     "ServerError",
@@ -145,6 +155,8 @@ __all__ = [
     "SyncAccessControl",
     "SyncAdminClient",
     "SyncClient",
+    "SyncConsumer",
+    "SyncConsumers",
     "SyncEvents",
     "SyncPublisher",
     "SyncStream",
@@ -165,6 +177,7 @@ __all__ = [
     "connect_admin_sync",
     "connect_sync",
     "events",
+    "group_model",
     "lost_before",
     "round_robin",
 ]

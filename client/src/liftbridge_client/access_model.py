@@ -86,10 +86,12 @@ class Access(NamedTuple):
 
 
 class NatsPermissions(NamedTuple):
-    """Subjects that a principal may publish on, and those that it may not, which win."""
+    """Subjects that a principal may publish on and subscribe to, and denied ones, which win."""
 
     publish_allow: Sequence[str]
     publish_deny: Sequence[str]
+    subscribe_allow: Sequence[str]
+    subscribe_deny: Sequence[str]
 
 
 def resource_of(text: str) -> Resource:

@@ -88,7 +88,7 @@ class UnauthenticatedError(RefusedError):
 
 
 class NotFoundError(RefusedError):
-    """A stream, partition or broker does not exist; the message names it."""
+    """A stream, partition, broker or group does not exist; the message names it."""
 
     code = "NOT_FOUND"
     advice = "Check the name in the message."
@@ -108,6 +108,7 @@ _LISTED: Final = {
     "broker": "Check the id; `liftbridge cluster brokers` lists the brokers, and "
     "`liftbridge cluster members` those of the metadata group.",
     "token": "Check the id; `liftbridge token list` lists the tokens.",
+    "group": "Check the name; `liftbridge group list` lists the groups that have members.",
 }
 """Advice, by the word for the kind of object that was not found."""
 
@@ -124,6 +125,16 @@ class FailedPreconditionError(RefusedError):
 
     code = "FAILED_PRECONDITION"
     advice = "Change the state that the message names: resume a paused stream, for example."
+
+
+class FencedError(FailedPreconditionError):
+    """The member of a consumer group lost its membership, or the partition; others read on."""
+
+    code = "FENCED"
+    advice = (
+        "Nothing is lost: other members read on after the last stored positions. Give each process "
+        "its own name, and let it ask for the next batch within the session timeout."
+    )
 
 
 class PermissionDeniedError(RefusedError):
@@ -298,10 +309,13 @@ BY_SERVER_CODE: Final[dict[str, type[LiftbridgeError]]] = {
     "INCORRECT_OFFSET": IncorrectOffsetError,
     "IDENTITY_ENDED": RetriableError,
     "LIMIT": RefusedError,
+    "NOT_ASSIGNED": FencedError,
+    "NOT_COORDINATOR": RetriableError,
     "NO_METADATA_LEADER": RetriableError,
     "NOT_LEADER": RetriableError,
     "OUTCOME_UNKNOWN": OutcomeUnknownError,
     "TOO_LARGE": TooLargeError,
+    "UNKNOWN_MEMBER": FencedError,
 }
 """Codes of the broker that are more specific than their status."""
 

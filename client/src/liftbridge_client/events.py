@@ -134,6 +134,22 @@ class SubscriptionTruncated(NamedTuple):
     next_offset: int
 
 
+class MembershipLost(NamedTuple):
+    """A consumer lost its partitions, at the group or for want of its coordinator; it goes on.
+
+    Attributes:
+        group: Name of the group.
+        member: Name of the member.
+        partition_count: Partitions that it read.
+        cause: Why.
+    """
+
+    group: str
+    member: str
+    partition_count: int
+    cause: LiftbridgeError
+
+
 class SlowCall(NamedTuple):
     """A call took longer than the listener's `slow_after`.
 
@@ -181,6 +197,7 @@ Event = (
     | PublisherReconnects
     | SubscriptionReconnects
     | SubscriptionTruncated
+    | MembershipLost
     | SlowCall
     | SlowAcks
     | EventsLost
@@ -197,9 +214,8 @@ def describe(event: Event) -> str:
             return _metadata(event)
         case CallRetried() | PublisherReconnects() | SubscriptionReconnects():
             return _retry(event)
-        case SubscriptionTruncated(stream, partition, offset, _):
-            where = f"{stream}/{partition} was truncated at offset {offset} by an unclean election"
-            return f"{where}. The subscription continues from there, with other records."
+        case SubscriptionTruncated() | MembershipLost():
+            return _loss(event)
         case SlowCall() | SlowAcks():
             return _slow(event)
         case EventsLost(count):
@@ -258,3 +274,15 @@ def _slow(event: SlowCall | SlowAcks) -> str:
 
 def _names(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "none"
+
+
+def _loss(event: SubscriptionTruncated | MembershipLost) -> str:
+    match event:
+        case SubscriptionTruncated(stream, partition, offset, _):
+            where = f"{stream}/{partition} was truncated at offset {offset} by an unclean election"
+            return f"{where}. The subscription continues from there, with other records."
+        case MembershipLost(group, member, count, cause):
+            what = f"{member} lost its {count} partitions in group {group} and joins again"
+            return f"{what}: {cause}. {cause.advice}"
+        case _:
+            assert_never(event)

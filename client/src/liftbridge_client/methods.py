@@ -4,10 +4,11 @@ from typing import Final
 
 from liftbridge_client.transport import Method
 from liftbridge_proto import api_pb2
-from liftbridge_proto.ext.v1 import data_pb2
+from liftbridge_proto.ext.v1 import data_pb2, groups_pb2
 
 _API: Final = "/proto.API/"
 _DATA: Final = "/liftbridge.ext.v1.Data/"
+_GROUPS: Final = "/liftbridge.ext.v1.Groups/"
 
 CREATE_STREAM = Method(
     _API + "CreateStream", api_pb2.CreateStreamRequest, api_pb2.CreateStreamResponse
@@ -65,4 +66,35 @@ DATA_SET_CURSOR = Method(_DATA + "SetCursor", data_pb2.SetCursorRequest, data_pb
 WHO_AM_I = Method(_DATA + "WhoAmI", data_pb2.WhoAmIRequest, data_pb2.WhoAmIResponse)
 PUBLISH_BATCH = Method(
     _DATA + "PublishBatch", data_pb2.PublishBatchRequest, data_pb2.PublishBatchResponse
+)
+
+REPORT_COORDINATOR = Method(
+    _API + "ReportConsumerGroupCoordinator",
+    api_pb2.ReportConsumerGroupCoordinatorRequest,
+    api_pb2.ReportConsumerGroupCoordinatorResponse,
+)
+HEARTBEAT = Method(_GROUPS + "Heartbeat", groups_pb2.HeartbeatRequest, groups_pb2.HeartbeatResponse)
+LEAVE_GROUP = Method(_GROUPS + "Leave", groups_pb2.LeaveRequest, groups_pb2.LeaveResponse)
+COMMIT_POSITIONS = Method(
+    _GROUPS + "CommitPositions",
+    groups_pb2.CommitPositionsRequest,
+    groups_pb2.CommitPositionsResponse,
+)
+LIST_GROUPS = Method(
+    _GROUPS + "ListGroups", groups_pb2.ListGroupsRequest, groups_pb2.ListGroupsResponse
+)
+DESCRIBE_GROUP = Method(
+    _GROUPS + "DescribeGroup", groups_pb2.DescribeGroupRequest, groups_pb2.DescribeGroupResponse
+)
+DELETE_GROUP = Method(
+    _GROUPS + "DeleteGroup", groups_pb2.DeleteGroupRequest, groups_pb2.DeleteGroupResponse
+)
+EVICT_MEMBER = Method(
+    _GROUPS + "EvictMember", groups_pb2.EvictMemberRequest, groups_pb2.EvictMemberResponse
+)
+GROUP_LAG = Method(_GROUPS + "GroupLag", groups_pb2.GroupLagRequest, groups_pb2.GroupLagResponse)
+RESET_POSITIONS = Method(
+    _GROUPS + "ResetPositions",
+    groups_pb2.ResetPositionsRequest,
+    groups_pb2.ResetPositionsResponse,
 )

@@ -434,6 +434,9 @@ class Token:
 class TlsFiles:
     """TLS files of a connection, in PEM.
 
+    They are read again whenever they change, as Kubernetes replaces those of Secrets: the next
+    calls use other connections.
+
     Attributes:
         ca: CA certificates that verify the server; `None` for those of the system.
         cert: Client certificate, with `key`; `None` for none.

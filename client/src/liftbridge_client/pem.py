@@ -46,6 +46,50 @@ def read_pem(files: TlsFiles) -> Pem:
     return pem
 
 
+class PemFiles:
+    """TLS files of a client, which are read again when they change, as Kubernetes changes them."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Store the names without I/O."""
+        self._files = files
+        self._paths = [path for path in (files.ca, files.cert, files.key) if path is not None]
+        self._seen: tuple[tuple[int, int], ...] | None = None
+
+    def read(self) -> Pem:
+        """Read and check the files.
+
+        Raises:
+            UsageError: A file cannot be read, or has the wrong content.
+        """
+        self._seen = self._state()
+        return read_pem(self._files)
+
+    def changed(self) -> Pem | None:
+        """Return the files if they have changed since they were last read; `None` otherwise.
+
+        Files that cannot be used, or change while they are read, count as not changed yet: the
+        former ones may still be valid.
+        """
+        seen = self._state()
+        if seen is None or seen == self._seen:
+            return None
+        try:
+            pem = read_pem(self._files)
+        except UsageError:
+            return None
+        if self._state() != seen:
+            return None
+        self._seen = seen
+        return pem
+
+    def _state(self) -> tuple[tuple[int, int], ...] | None:
+        try:
+            states = [path.stat() for path in self._paths]
+        except OSError:
+            return None
+        return tuple((state.st_ino, state.st_mtime_ns) for state in states)
+
+
 def _read(what: str, path: Path | None) -> bytes | None:
     try:
         return path.read_bytes() if path is not None else None

@@ -17,7 +17,7 @@ class Limits:
     """Limits of a principal or a stream; 0 is none. Rates hold for each broker by itself.
 
     Attributes:
-        publish_bytes: Bytes of keys and values published in a second.
+        publish_bytes: Bytes of publishing requests in a second, with keys, values and headers.
         publish_messages: Messages published in a second.
         read_bytes: Bytes sent to readers in a second.
         read_messages: Messages sent to readers in a second.

@@ -1,47 +1,27 @@
-"""Channels to brokers: grpcio, one channel for each address, raw methods by path."""
+"""Calls to brokers: grpcio, raw methods by path."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from time import monotonic
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message as ProtoMessage
 
 from liftbridge_client.bearer import Bearer, Metadata
+from liftbridge_client.channels import Announcer, Channels, Link, Listener
 from liftbridge_client.core.forks import Opener
 from liftbridge_client.errors import CallTimeoutError, LiftbridgeError, UsageError, error_of
-from liftbridge_client.events import Connected, ConnectFailed, Disconnected, Event
 from liftbridge_client.model import TlsFiles, Token
-from liftbridge_client.pem import read_pem
 from liftbridge_client.resolving import targets_of
 from liftbridge_client.strangers import PORT_ADVICE, SURE, certainty
 
 _Request = TypeVar("_Request", bound=ProtoMessage)
 _Response = TypeVar("_Response", bound=ProtoMessage)
 
-MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
-
 _END: Final = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in the stubs
-
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    # Limit for an attempt to connect, with TLS; a refused connection fails at once.
-    ("grpc.min_reconnect_backoff_ms", 3_000),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    # Channels of one process would otherwise share a failed connection, and one client would wait
-    # because another could not connect.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.http2.max_frame_size", 1 << 20),
-    ("grpc.http2.lookahead_bytes", 16 << 20),
-)
-
 
 CONNECT_SECONDS: Final = 3.0
 ADDRESSES_MAX: Final = 8
@@ -88,32 +68,8 @@ def _refusal_code(trailers: Any) -> str:
     return next((str(value) for key, value in fields if key == _ERROR_CODE), "")
 
 
-class Listener(Protocol):
-    """Receives events."""
-
-    def put(self, event: Event) -> None:
-        """Receive an event."""
-        ...
-
-
-class Announcer(Protocol):
-    """Delivers events to all listeners."""
-
-    @property
-    def has_listeners(self) -> bool:
-        """Return whether there is a listener."""
-        ...
-
-    def emit(self, event: Event) -> None:
-        """Deliver an event to all listeners."""
-        ...
-
-
 class Transport:
-    """Channels of one client; bound to the loop that is running at `open`.
-
-    From the first listener on, a task watches each channel.
-    """
+    """Calls of one client; bound to the loop that is running at `open`."""
 
     def __init__(
         self,
@@ -124,13 +80,10 @@ class Transport:
         token: Token | None = None,
     ) -> None:
         """Store the arguments without I/O; `resolve` returns the addresses of a name."""
-        self._tls = tls
+        self._server_name = "" if tls is None else tls.server_name
         self._bearer = Bearer(token, is_encrypted=tls is not None)
         self._resolve = resolve
-        self._announcer = announcer
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._watches: dict[str, Watch] = {}
-        self._credentials: grpc.ChannelCredentials | None = None
+        self._channels = Channels(tls, announcer)
         self._opener = Opener()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -142,8 +95,7 @@ class Transport:
                 over plaintext.
         """
         self._bearer.open()
-        if self._tls is not None:
-            self._credentials = _credentials(self._tls)
+        self._channels.open()
         self._opener.open()
         self._loop = asyncio.get_running_loop()
 
@@ -151,22 +103,11 @@ class Transport:
         """Close all channels and cancel running calls; no-op in another process."""
         if self._opener.is_other:
             return
-        channels, self._channels = self._channels, {}
-        watches, self._watches = self._watches, {}
-        for watch in watches.values():
-            watch.task.cancel()
-        tasks = [watch.task for watch in watches.values()]
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(channel.close(None) for channel in channels.values()))
+        await self._channels.close()
 
     def watch(self, listener: Listener) -> None:
         """Watch all channels, and report the existing connections to a new listener."""
-        for address, channel in self._channels.items():
-            watch = self._watches.get(address)
-            if watch is None:
-                self._watches[address] = Watch(address, channel, self._announcer)
-            elif watch.is_up:
-                listener.put(Connected(address))
+        self._channels.watch(listener)
 
     def check_loop(self) -> None:
         """Refuse use in another event loop, which responses would not wake.
@@ -180,16 +121,17 @@ class Transport:
                 "`connect_sync`, which any thread may call"
             )
 
-    def _channel(self, address: str) -> grpc.aio.Channel:
+    def proof(self) -> tuple[int, Metadata | None]:
+        """Return a value that differs once a file of the credentials has changed.
+
+        A call keeps what it began with, and fails when that ends.
+        """
+        return self._channels.look(), self._bearer.metadata()
+
+    def _link(self, address: str) -> Link:
         self._opener.check()
         self.check_loop()
-        channel = self._channels.get(address)
-        if channel is None:
-            name = self._tls.server_name if self._tls is not None else ""
-            channel = self._channels[address] = _made(address, self._credentials, name)
-            if self._announcer.has_listeners:
-                self._watches[address] = Watch(address, channel, self._announcer)
-        return channel
+        return self._channels.at(address)
 
     async def unary(
         self,
@@ -203,17 +145,18 @@ class Transport:
         Raises:
             LiftbridgeError: As `error_of` maps the status; without a connection nothing was sent.
         """
-        channel = self._channel(address)
-        if channel.get_state() is not grpc.ChannelConnectivity.READY:
+        link = self._link(address)
+        if link.channel.get_state() is not grpc.ChannelConnectivity.READY:
             timeout = await self._connect(address, method, timeout)
-        call = channel.unary_unary(
+            link = self._link(address)  # another one, if a TLS file has changed
+        call = link.channel.unary_unary(
             method.path,
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
         try:
-            response: _Response = await call(
-                request, timeout=timeout, metadata=self._bearer.metadata()
+            response: _Response = await link.began(
+                call(request, timeout=timeout, metadata=self._bearer.metadata())
             )
         except grpc.aio.AioRpcError as error:
             fault = translated(error)
@@ -262,7 +205,7 @@ class Transport:
         gRPC reports only the address that it tried last: `localhost` refused, from ::1, although
         127.0.0.1 had an untrusted certificate.
         """
-        if self._credentials is None or certainty(error.server_text) == SURE:
+        if not self._channels.is_encrypted or certainty(error.server_text) == SURE:
             return error
         began = monotonic()
         targets: Sequence[str] = ()
@@ -282,10 +225,9 @@ class Transport:
         self, target: str, address: str, method: Method[_Request, _Response], seconds: float
     ) -> LiftbridgeError | None:
         """Return why one target of an address cannot be connected to; `None` if it can."""
-        name = self._tls.server_name if self._tls is not None else ""
-        name = name or address.rpartition(":")[0]
-        async with _made(target, self._credentials, name) as channel:
-            call = _duplex(channel, method, seconds)
+        name = self._server_name or address.rpartition(":")[0]
+        async with self._channels.made(target, name) as channel:
+            call = _duplex(Link(channel), method, seconds)
             try:
                 await call.connected()
             except LiftbridgeError as error:
@@ -298,12 +240,13 @@ class Transport:
         self, address: str, method: Method[_Request, _Response], request: _Request
     ) -> "Reading[_Response]":
         """Send one request; return the call, to read its responses."""
-        call = self._channel(address).unary_stream(
+        link = self._link(address)
+        call = link.channel.unary_stream(
             method.path,
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
-        return Reading(call(request, metadata=self._bearer.metadata()))
+        return Reading(link.began(call(request, metadata=self._bearer.metadata())))
 
     def duplex(
         self,
@@ -312,43 +255,7 @@ class Transport:
         timeout: float | None = None,
     ) -> "Duplex[_Request, _Response]":
         """Start a call with many requests and many responses."""
-        return _duplex(self._channel(address), method, timeout, self._bearer.metadata())
-
-
-class Watch:
-    """Reports when the connection of a channel is established or lost.
-
-    Attributes:
-        is_up: Whether it is established.
-        task: The task that watches.
-    """
-
-    def __init__(self, address: str, channel: grpc.aio.Channel, announcer: Announcer) -> None:
-        self._address = address
-        self._channel = channel
-        self._announcer = announcer
-        self._is_failure_told = False
-        self.is_up = False
-        self.task = asyncio.get_running_loop().create_task(self._run())
-
-    async def _run(self) -> None:
-        state = self._channel.get_state()
-        while state is not grpc.ChannelConnectivity.SHUTDOWN:
-            self._on_state(state)
-            await self._channel.wait_for_state_change(state)
-            state = self._channel.get_state()
-
-    def _on_state(self, state: grpc.ChannelConnectivity) -> None:
-        is_ready = state is grpc.ChannelConnectivity.READY
-        if is_ready and not self.is_up:
-            self._is_failure_told = False
-            self._announcer.emit(Connected(self._address))
-        elif self.is_up and not is_ready:
-            self._announcer.emit(Disconnected(self._address))
-        self.is_up = is_ready
-        if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not self._is_failure_told:
-            self._is_failure_told = True
-            self._announcer.emit(ConnectFailed(self._address))
+        return _duplex(self._link(address), method, timeout, self._bearer.metadata())
 
 
 class Reading(Generic[_Response]):
@@ -442,31 +349,16 @@ class Duplex(Reading[_Response], Generic[_Request, _Response]):
         await self._call.done_writing()
 
 
-def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
-    pem = read_pem(tls)
-    return grpc.ssl_channel_credentials(pem.ca, pem.key, pem.cert)
-
-
-def _made(target: str, credentials: grpc.ChannelCredentials | None, name: str) -> grpc.aio.Channel:
-    """Create a channel.
-
-    The server's certificate must have `name`, or the target's name if `name` is empty.
-    """
-    if credentials is None:
-        return grpc.aio.insecure_channel(target, _OPTIONS)
-    named = (("grpc.ssl_target_name_override", name),) if name else ()
-    return grpc.aio.secure_channel(target, credentials, (*_OPTIONS, *named))
-
-
 def _duplex(
-    channel: grpc.aio.Channel,
+    link: Link,
     method: Method[_Request, _Response],
     timeout: float | None,
     metadata: Metadata | None = None,
 ) -> Duplex[_Request, _Response]:
-    call = channel.stream_stream(
+    call = link.channel.stream_stream(
         method.path,
         request_serializer=method.request.SerializeToString,
         response_deserializer=method.response.FromString,
     )
-    return Duplex(call(timeout=timeout, metadata=metadata))  # type: ignore[call-arg]  # the stubs demand an iterator
+    began = call(timeout=timeout, metadata=metadata)  # type: ignore[call-arg]  # the stubs demand an iterator
+    return Duplex(link.began(began))

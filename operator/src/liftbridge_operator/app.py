@@ -16,13 +16,14 @@ from liftbridge_operator.cluster.reconciling.sparing import SparingKube, Sparing
 from liftbridge_operator.cluster.rendering.subject import Cluster
 from liftbridge_operator.cluster.securing.secret_store import SecretStore
 from liftbridge_operator.cluster.x509 import CryptographyIssuer
-from liftbridge_operator.kube.kinds import CLUSTERS, PIPELINES, STREAMS, Kind
+from liftbridge_operator.kube.kinds import CLUSTERS, PIPELINES, STREAMS, USERS, Kind
 from liftbridge_operator.model import names
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.pipelines.assembly import pipeline_reconciler
 from liftbridge_operator.process.process import Context
 from liftbridge_operator.process.reconciler import Reconciler
 from liftbridge_operator.streams.assembly import stream_reconciler
+from liftbridge_operator.users.assembly import user_reconciler
 
 PASSWORD_CHARACTERS: Final = 40
 """Length of passwords; from 62 characters that is more than 200 bits."""
@@ -63,15 +64,17 @@ async def make_reconcilers(context: Context) -> AsyncIterator[Mapping[Kind, Reco
         events=context.events,
         act_fence=kube,
     )
-    pipelines = pipeline_reconciler(context)
+    pipelines, users = pipeline_reconciler(context), user_reconciler(context)
     async with stream_reconciler(context) as streams:
         try:
             yield {
                 CLUSTERS: SparingReconciler(clusters, kube),
                 STREAMS: streams,
                 PIPELINES: pipelines,
+                USERS: users,
             }
         finally:
+            await users.close()
             await pipelines.close()
             await clusters.close()
 

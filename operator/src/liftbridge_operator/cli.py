@@ -23,7 +23,7 @@ from liftbridge_operator.process.settings import (
     SettingsError,
     own_namespace,
 )
-from liftbridge_operator.streams.uninstall import uninstall
+from liftbridge_operator.users.uninstall import uninstall
 
 COMMAND: Final = "liftbridge-operator"
 
@@ -119,7 +119,7 @@ operator.add_command(
         params=[
             _option(setting) for setting in SETTINGS if setting.name.startswith(("lease_", "log_"))
         ],
-        help="Stop the operator before an uninstall, and remove its finalizer from Streams.",
+        help="Stop the operator before an uninstall, and remove its finalizers from resources.",
     )
 )
 

@@ -2,11 +2,13 @@
 //
 //	goclient HOST:PORT
 //	goclient group HOST:PORT ...
+//	goclient member HOST:PORT,... GROUP STREAM NAME
 //
 // One line for each check, "ok NAME" or "FAIL NAME: why"; the exit code is 1 when any failed. The
 // broker must have cursors turned on (cursors.stream.partitions: 1). Every check works on streams of
 // its own, so the order does not matter and one failure does not bring another. With "group", two
-// consumers read a stream of a cluster, and go on when their coordinator is killed (group.go).
+// consumers read a stream of a cluster, and go on when their coordinator is killed (group.go). With
+// "member", one consumer prints what it reads (member.go).
 package main
 
 import (
@@ -39,6 +41,13 @@ func main() {
 	if len(os.Args) > 2 && os.Args[1] == "group" {
 		if err := runGroup(os.Args[2:]); err != nil {
 			fmt.Println("FAIL group:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) == 6 && os.Args[1] == "member" {
+		if err := runMember(os.Args[2], os.Args[3], os.Args[4], os.Args[5]); err != nil {
+			fmt.Fprintln(os.Stderr, "member:", err)
 			os.Exit(1)
 		}
 		return

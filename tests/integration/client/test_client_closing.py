@@ -14,6 +14,7 @@ MAKES = {
     "idempotent": lambda _lb, stream: stream.publisher(idempotent=True),
     "columns": lambda _lb, stream: stream.column_publisher(),
     "events": lambda lb, _stream: lb.events(),
+    "consumer": lambda lb, stream: lb.consumers.join(stream.name, [stream.name]),
     "messages": lambda _lb, stream: stream.subscribe().batches(),
     "descriptions": lambda lb, _stream: lb.streams.describe(),
     "bulk": lambda _lb, stream: stream.fetch_columns(),
@@ -40,7 +41,7 @@ def test_every_class_that_closes_is_tried():
         for kind in vars(liftbridge_client).values()
         if inspect.isclass(kind) and any(hasattr(kind, name) for name in CLOSES)
     }
-    tried = {"Publisher", "Events", "Client"}
+    tried = {"Publisher", "Events", "Client", "Consumer"}
     assert closing - {"AdminClient", "SyncAdminClient"} == tried | {f"Sync{one}" for one in tried}
 
 

@@ -11,6 +11,7 @@ from liftbridge_broker.adapters.clock import SystemClock
 from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_client import Start, TlsFiles, Token, connect, connect_admin
 from liftbridge_client.errors import UnauthenticatedError
+from liftbridge_testkit.at_work import now_s, work
 from liftbridge_testkit.certs import Authority
 from liftbridge_testkit.identities import AUDIENCE, ISSUER, Issuer
 from liftbridge_testkit.processes import Broker
@@ -58,8 +59,9 @@ def broker(
 async def test_api_token_lives_until_it_is_revoked(broker: Broker, authority: Authority) -> None:
     tls = TlsFiles(ca=authority.cert)
     async with connect_admin(broker.admin_address) as admin:
+        others = {token.id async for token in admin.tokens.list()}
         made = await admin.tokens.create("billing", groups=["ops"], lifetime=timedelta(hours=1))
-        assert [token.id async for token in admin.tokens.list()] == [made.token.id]
+        assert {token.id async for token in admin.tokens.list()} == {made.token.id, *others}
         token = Token(value=made.secret)
         async with connect(broker.address, tls=tls, token=token) as lb:
             caller = await lb.who_am_i()
@@ -75,8 +77,26 @@ async def test_api_token_lives_until_it_is_revoked(broker: Broker, authority: Au
                     await anext(messages)
             with pytest.raises(UnauthenticatedError):
                 await lb.who_am_i()
-        assert [token.id async for token in admin.tokens.list()] == []
+        assert made.token.id not in {token.id async for token in admin.tokens.list()}
     assert made.secret not in broker.log_text()
+
+
+async def test_token_ends_at_work_and_no_call_fails(broker, authority, tmp_path) -> None:
+    path, tls = tmp_path / "token", TlsFiles(ca=authority.cert)
+    async with connect_admin(broker.admin_address) as admin:
+        former, made = [await admin.tokens.create("billing") for _ in range(2)]
+        path.write_text(former.secret)
+        async with connect(broker.address, tls=tls, token=Token(file=path)) as lb:
+            assert (await lb.who_am_i()).principal == "billing"
+
+            async def change() -> int:
+                path.write_text(made.secret)
+                await admin.tokens.revoke(former.token.id, after=timedelta(seconds=2))
+                return now_s() + 5
+
+            await work(lb, await lb.streams.create("lasting"), change)
+            assert lb.stats.retries > 0
+        await admin.tokens.revoke(made.token.id)
 
 
 async def test_web_token_from_a_file(broker: Broker, authority, issuer, tmp_path) -> None:

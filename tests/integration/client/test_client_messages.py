@@ -368,10 +368,11 @@ async def test_cursor_meant_for_a_former_stream_is_refused_and_stays(lb, name):
     await stream.delete()
     with pytest.raises(FailedPreconditionError, match=f"id {former.stream_id} does not exist"):
         await stream.set_cursor("me", 5, stream_id=former.stream_id)
+    assert await stream.fetch_cursor("me") == 4
     stream = await lb.streams.create(name)
     with pytest.raises(FailedPreconditionError, match=f"not {former.stream_id}: it was recreated"):
         await stream.set_cursor("me", 6, stream_id=former.stream_id)
-    assert await stream.fetch_cursor("me") == 4
+    assert await stream.fetch_cursor("me") is None
     (present,) = await stream.bounds()
     await stream.set_cursor("me", 7, stream_id=present.stream_id)
     assert await stream.fetch_cursor("me") == 7

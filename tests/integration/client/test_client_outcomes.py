@@ -24,9 +24,11 @@ from liftbridge_client.aio.admin.client import AdminClient
 from liftbridge_client.aio.admin.master_keys import MasterKeys
 from liftbridge_client.aio.admin.quotas import Quotas
 from liftbridge_client.aio.client import Client
+from liftbridge_client.aio.groups import Groups
 from liftbridge_client.aio.publisher import Publisher
 from liftbridge_client.aio.stream import Stream
 from liftbridge_client.aio.streams import Streams
+from liftbridge_client.group_model import PartitionLag, PositionChange
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import admin_pb2, data_pb2
 
@@ -36,6 +38,9 @@ MEMBER = Member("b", "d" * 32)
 SETTINGS = lb.StreamSettings(retention_max_bytes=1)
 OWN_SETTINGS = lb.StreamSettings(tombstone_retention=timedelta(seconds=1))
 VALUES = pa.record_batch({"value": [b"v"]})
+
+LAG = PartitionLag("s", 0, "", None, 0, 9, 9, timedelta(0), 0, None, "", 1, 0)
+RESET = PositionChange(lag=LAG, next_offset=5)
 
 # What is called, on what, and with what.
 CHANGES = {
@@ -54,6 +59,9 @@ CHANGES = {
     "set_cursor of an id": (Stream, "set_cursor", ("c", 0), {"stream_id": 1}),
     "publisher": (Publisher, "publish", (b"v",)),
     "publisher of batches": (Publisher, "publish_batch", ([b"v"],)),
+    "reset of positions": (Groups, "reset", ("g", [RESET])),
+    "delete of a group": (Groups, "delete", ("g",)),
+    "evict of a member": (Groups, "evict", ("g", "m")),
     "reload": (AdminClient, "reload", ("b",)),
     "cordon": (AdminClient, "cordon", ("b",)),
     "uncordon": (AdminClient, "uncordon", ("b",)),
@@ -89,6 +97,7 @@ OTHERS = {
         *("publisher", "column_publisher", "restorer", "subscribe"),
         "restore",  # repeats itself, by offsets
     },
+    Groups: {"list", "describe", "lag", "plan_reset"},
     Publisher: {"aclose", "flush", "on_settled", "publish_nowait"},
     AdminClient: {
         *("aclose", "broker_status", "brokers", "check_restart", "cluster", "identities"),
@@ -185,7 +194,8 @@ class Server:
         return api_pb2.FetchMetadataResponse(
             brokers=[api_pb2.Broker(id="b", host="127.0.0.1", port=self.port)],
             streamMetadata=[
-                api_pb2.StreamMetadata(name="s", subject="s", partitions={0: partition})
+                api_pb2.StreamMetadata(name=name, subject=name, partitions={0: partition})
+                for name in ("s", "__cursors")
             ],
         )
 
@@ -250,6 +260,7 @@ class Case:
         things[ApiTokens] = self.admin.tokens
         things[MasterKeys] = self.admin.keys
         things[Quotas] = self.admin.quotas
+        things[Groups] = self.client.groups
         try:
             if self.kind is not Publisher:
                 await getattr(things[self.kind], self.name)(*self.arguments, **self.named)

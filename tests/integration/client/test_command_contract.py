@@ -44,6 +44,9 @@ CALLS = {
     "activity": ["--count", "2"],
     "cursor get": ["s", "me"],
     "cursor set": ["s", "me", "3"],
+    "group list": [],
+    "group lag": ["billing", "s"],
+    "group reset": ["billing", "s", "--to-earliest"],
     "bench": ["-n", "2000"],
     "examples": [],
     "profile add": ["p", "--servers", "a,b:1"],
@@ -94,6 +97,7 @@ EMPTY = {
     "access revoke",
     "access import",
     "keys status",
+    "group list",
 }
 UNDONE = dict.fromkeys(("cluster cordon", "cluster drain"), ("cluster", "uncordon", "broker"))
 # Those of a lone broker are refused or need what only the test knows: see `test_admin_client`.
@@ -104,6 +108,9 @@ REFUSED = {
     "cluster transfer": ["s/0"],
     "keys rotate": ["k1"],
     "cluster owner": ["s", "me", "--id", "1"],
+    "group describe": ["nobody"],
+    "group delete": ["nobody", "--yes"],
+    "group evict": ["nobody", "me"],
     "cluster elect-unclean": ["s", "0", "broker", "--epoch", "1", "--yes"],
     "cluster cancel-reassign": ["s", "0"],
     "cluster bootstrap": ["other", "broker=directory"],
@@ -266,7 +273,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(liftbridge, words):
 def test_absent_server_is_one_line_and_exit_code_3(liftbridge, words):
     arguments = [argument.format(form="x") for argument in CALLS[words]]
     option = "--admin" if words.startswith(ADMIN) else "--servers"
-    result = liftbridge(*words.split(), *arguments, option, "127.0.0.1:1", "--timeout", "0.2")
+    result = liftbridge(*words.split(), *arguments, option, "127.0.0.1:1", "--timeout", "0.4")
     assert (result.returncode, result.stdout) == (3, "")
     assert "no answer from 127.0.0.1:1 (given): " in result.stderr
     assert "start a broker with `liftbridge dev`" in result.stderr

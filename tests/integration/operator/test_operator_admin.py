@@ -3,15 +3,21 @@
 import asyncio
 from hashlib import sha256
 
+import grpc
 import pytest
 
 from liftbridge_broker.controller.commands import FEATURE_LEVEL
 from liftbridge_broker.server.admin import make_admin
 from liftbridge_operator.cluster.brokers.grpc_admin import GrpcAdmin, TlsMaterial
 from liftbridge_operator.cluster.brokers.port import Consent, ProcessReport, Refusal, Verified
+from liftbridge_operator.cluster.brokers.reach import Endpoint
 from liftbridge_operator.cluster.observing.answers import ask
 from liftbridge_operator.cluster.planning.actions import Move
 from liftbridge_operator.cluster.planning.observation import Disruption, Member, Metadata
+from liftbridge_operator.pipelines.grpc_positions import GrpcPositions
+from liftbridge_operator.pipelines.port import CursorError, SilentError
+from liftbridge_operator.pipelines.positions import Place, Position
+from liftbridge_operator.streams.grpc_streams import GrpcStreams
 from liftbridge_testkit.admin_calls import admin_of, follower_of_metadata, leader_of_metadata
 from liftbridge_testkit.certs import Authority
 from liftbridge_testkit.cluster_world import ClusterWorld
@@ -43,13 +49,18 @@ def material(authority, certificate):
 
 @pytest.fixture
 def brokers(tmp_path):
-    """Three brokers that wait to be founded, and what an operator shows them."""
+    """Three brokers with access control that wait to be founded; what an operator shows them."""
     authority = Authority(tmp_path / "ca")
     server, me = authority.issue("server"), authority.issue("me")
     config = {
         "admin.tls.cert": str(server.cert),
         "admin.tls.key": str(server.key),
         "admin.tls.ca": str(authority.cert),
+        "cursors.stream.partitions": 1,
+        "admin.super.users": ["me"],
+        "access.enabled": True,
+        "access.super.users": ["a-person"],
+        "auth.methods": ["token", "anonymous"],
         "data.reserve.bytes": 0,
         "data.free.min.bytes": 0,
     }
@@ -87,7 +98,10 @@ async def test_brokers_are_founded_and_told_of_by_mutual_tls(brokers):
         assert not any(one.report.has_metadata or one.report.cluster_id for one in told)
         founders = [Member(one.report.broker, one.report.data_dir_id) for one in told]
         for one in (*founders, *founders):  # it may be repeated
-            assert await admin.bootstrap(one.broker, "id-1", founders) is None
+            await until(
+                lambda one=one: admin.bootstrap(one.broker, "id-1", founders),
+                lambda refusal: refusal is None,
+            )
 
         found = await until(
             lambda: ask(admin, list(processes)),
@@ -108,9 +122,31 @@ async def test_brokers_are_founded_and_told_of_by_mutual_tls(brokers):
         assert refused.code == "FAILED_PRECONDITION"
         assert not refused.is_silence
 
+        await use_streams(processes, tls)
         await restart(admin, processes, other)
     finally:
         await admin.close()
+
+
+async def use_streams(processes, tls):
+    """Streams and positions of pipelines are reached with the same certificate."""
+    credentials = grpc.ssl_channel_credentials(tls.authority, tls.key, tls.certificate)
+    endpoints = [Endpoint(name, one.admin_address) for name, one in processes.items()]
+    streams, positions = (kind(endpoints, credentials) for kind in (GrpcStreams, GrpcPositions))
+    try:
+        await streams.create("s", subject="s", group="", partitions=1, factor=3, settings={})
+        assert "s" in await until(streams.streams, lambda found: "s" in found)
+
+        async def asked():
+            try:
+                return await positions.positions("s", "archive")
+            except (SilentError, CursorError):  # leaders are elected yet
+                return {}
+
+        assert await until(asked, bool) == {Place("s", 0): Position(0, 0, -1)}
+    finally:
+        await streams.close()
+        await positions.close()
 
 
 async def restart(admin, processes, name):

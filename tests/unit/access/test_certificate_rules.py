@@ -3,7 +3,7 @@
 from fnmatch import translate
 from random import Random
 from re import fullmatch
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -103,9 +103,9 @@ def test_number_of_rules_is_bounded() -> None:
 def test_hostile_certificate_takes_little_time() -> None:
     rules = parse_rules(("DNS:" + "a*" * 9 + "b => $1",) * RULES_MAX)
     names = tuple(("DNS", "a" * VALUE_LENGTH_MAX) for _ in range(10 * VALUES_MAX))
-    began = perf_counter()
+    began = process_time()
     assert principal_of(rules, {"subjectAltName": names}) is None
-    assert perf_counter() - began < 0.05
+    assert process_time() - began < 0.05
 
 
 @pytest.mark.fuzz

@@ -18,6 +18,7 @@ import pytest
 from liftbridge_broker.access import attempts
 from liftbridge_broker.access.identities import NOBODY, Caller, Identity, Proof
 from liftbridge_broker.access.principals import Principal
+from liftbridge_broker.access.verified import VERIFIED_MAX
 from liftbridge_broker.adapters.identity import hashing
 from liftbridge_broker.errors import (
     ConfigError,
@@ -328,6 +329,58 @@ async def test_revoked_token_is_refused_at_once_although_it_was_verified(guarded
     guarded.tokens.clear()
     assert guarded.authenticator.fault_of(identity) == "the token was revoked"
     assert isinstance(await outcome(guarded, caller(), text), UnauthenticatedError)
+
+
+async def test_a_new_token_of_the_same_id_does_not_revive_the_old_one(guarded: Guarded) -> None:
+    text = guarded.add_token("alice")
+    identity = await outcome(guarded, caller(), text)
+    assert isinstance(identity, Identity)
+    (old,) = guarded.tokens.values()
+    guarded.clock.seconds += 1
+    guarded.add_token("bob")
+    (*_, new) = guarded.tokens.values()
+    guarded.tokens.clear()
+    guarded.tokens[old.token_id] = new._replace(token_id=old.token_id)
+    assert guarded.authenticator.fault_of(identity) == "the token was revoked"
+    assert isinstance(await outcome(guarded, caller(), text), UnauthenticatedError)
+
+
+async def test_a_token_replaced_while_it_is_verified_is_refused(guarded: Guarded) -> None:
+    text = guarded.add_token("alice")
+    async with asyncio.TaskGroup() as tasks:
+        attempt = tasks.create_task(outcome(guarded, caller(), text))
+        await asyncio.sleep(0)
+        (old,) = guarded.tokens.values()
+        guarded.clock.seconds += 1
+        guarded.add_token("bob")
+        (*_, new) = guarded.tokens.values()
+        guarded.tokens[old.token_id] = new._replace(token_id=old.token_id)
+    assert isinstance(attempt.result(), UnauthenticatedError)
+
+
+async def test_a_token_is_verified_once_however_its_field_is_written(guarded: Guarded) -> None:
+    """Else a client with one valid token could keep the only thread busy for all others."""
+    text, before = guarded.add_token(), _verified_count(guarded)
+    for field in (f"Bearer {text}", f"bearer {text}", f"Bearer   {text}", f"BEARER {text} "):
+        done: asyncio.Future[Identity | LiftbridgeError] = asyncio.Future()
+        found = guarded.authenticator.identify(caller(), field.encode(), done.set_result)
+        assert isinstance(found if found is not None else await done, Identity)
+    assert _verified_count(guarded) == before + 1
+
+
+def _verified_count(guarded: Guarded) -> int:
+    return guarded.authenticator.counts.get(("token", "accepted"), 0)
+
+
+async def test_web_tokens_displace_no_api_token(guarded: Guarded) -> None:
+    text, before = guarded.add_token(), _verified_count(guarded)
+    assert isinstance(await outcome(guarded, caller(), text), Identity)
+    web = await outcome(guarded, caller(), guarded.issuer.token("ES256"))
+    assert isinstance(web, Identity)
+    for number in range(VERIFIED_MAX):  # the issuer makes any number
+        guarded.authenticator._accepted(web, b"%d" % number)
+    assert isinstance(await outcome(guarded, caller(), text), Identity)
+    assert _verified_count(guarded) == before + 1
 
 
 async def test_earlier_end_of_a_token_counts_for_running_calls(guarded: Guarded) -> None:

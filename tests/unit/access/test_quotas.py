@@ -80,7 +80,7 @@ def test_one_principal_does_not_pay_for_another() -> None:
         rates.check(quotas, "greedy", "", Direction.PUBLISH, 0)
     rates.check(quotas, "greedy", "", Direction.READ, 0)
     rates.check(quotas, "modest", "", Direction.PUBLISH, 0)
-    assert rates.debt_of("modest", Direction.PUBLISH, 0) == 0
+    assert rates.debt_of(quotas, "modest", Direction.PUBLISH, 0) == 0
 
 
 def test_debts_beyond_the_longest_are_refused_until_they_are_paid() -> None:
@@ -91,16 +91,31 @@ def test_debts_beyond_the_longest_are_refused_until_they_are_paid() -> None:
     rates.check(quotas, "p", "orders", Direction.PUBLISH, 11 * SECOND_NS - DEBT_NS_MAX)
 
 
-def test_a_larger_or_removed_quota_counts_at_once() -> None:
-    rates = Rates()
-    small, large = {ORDERS: Quota(publish_bytes=1)}, {ORDERS: Quota(publish_bytes=10**9)}
-    rates.charge(small, "p", "orders", Direction.PUBLISH, messages=1, size=10**6, now=0)
-    rates.check({}, "p", "orders", Direction.PUBLISH, 0)
-    charge = rates.charge({}, "p", "orders", Direction.PUBLISH, messages=1, size=1, now=0)
+@pytest.mark.parametrize(("before", "after"), [(1, 1_000), (1_000, 1), (1, 0), (0, 1)])
+def test_another_quota_counts_at_once(before: int, after: int) -> None:
+    """What is owed are units: a debt of hours ends soon under a larger rate, and not before."""
+    rates, owner = Rates(), {ORDERS: Quota(publish_bytes=before, publish_messages=10**9)}
+    rates.charge(owner, "p", "orders", Direction.PUBLISH, messages=1, size=50_001, now=0)
+    changed = {ORDERS: Quota(publish_bytes=after, publish_messages=10**9)}
+    owed = 50_000 if before == 1 else 49_001 if before else 0
+    due = owed * SECOND_NS // after if after else 0
+    now = max(0, due - DEBT_NS_MAX)
+    if now:
+        with pytest.raises(LimitError):
+            rates.check(changed, "p", "orders", Direction.PUBLISH, 0)
+    rates.check(changed, "p", "orders", Direction.PUBLISH, now)
+    charge = rates.charge(changed, "p", "orders", Direction.PUBLISH, messages=0, size=0, now=0)
+    assert charge.delay_ns == due
+
+
+def test_a_removed_quota_counts_at_once() -> None:
+    rates, small = Rates(), {BILLING: Quota(publish_bytes=1)}
+    rates.charge(small, "billing", "", Direction.PUBLISH, messages=1, size=10**6, now=0)
+    assert rates.debt_of(small, "billing", Direction.PUBLISH, 0) > 0
+    rates.check({}, "billing", "", Direction.PUBLISH, 0)
+    charge = rates.charge({}, "billing", "", Direction.PUBLISH, messages=1, size=1, now=0)
     assert charge.delay_ns == 0
-    with pytest.raises(LimitError):
-        rates.check(small, "p", "orders", Direction.PUBLISH, 0)
-    del large
+    assert rates.debt_of({}, "billing", Direction.PUBLISH, 0) == 0
 
 
 def test_the_own_quota_of_a_principal_replaces_that_of_all() -> None:
@@ -123,5 +138,5 @@ def test_rates_of_many_are_bounded() -> None:
     for number in range(BUCKETS_MAX + 10):
         rates.charge(quotas, f"p{number}", "", Direction.PUBLISH, messages=1, size=9, now=0)
     assert len(rates._buckets) == BUCKETS_MAX
-    assert rates.debt_of("p0", Direction.PUBLISH, 0) == 0
-    assert rates.debt_of(f"p{BUCKETS_MAX}", Direction.PUBLISH, 0) == 8 * SECOND_NS
+    assert rates.debt_of(quotas, "p0", Direction.PUBLISH, 0) == 0
+    assert rates.debt_of(quotas, f"p{BUCKETS_MAX}", Direction.PUBLISH, 0) == 8 * SECOND_NS

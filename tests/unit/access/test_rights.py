@@ -1,6 +1,6 @@
 """What rules allow, compared with a plain reading of each rule; subjects with wildcards."""
 
-from collections.abc import Callable, Sequence
+from itertools import product
 from random import Random
 from typing import Final
 
@@ -8,7 +8,7 @@ import pytest
 
 from liftbridge_broker.access.gate import PRINCIPALS_MAX, Gate
 from liftbridge_broker.access.principals import ANONYMOUS, Principal
-from liftbridge_broker.access.rights import CACHE_COUNT_MAX, contains, overlaps
+from liftbridge_broker.access.rights import CACHE_COUNT_MAX, contains, may_begin, overlaps
 from liftbridge_broker.access.rule_set import RuleSet
 from liftbridge_broker.access.rules import (
     OPERATIONS,
@@ -22,6 +22,7 @@ from liftbridge_broker.access.rules import (
 )
 from liftbridge_broker.errors import InvalidRequestError
 from liftbridge_broker.model.subjects import matches
+from liftbridge_testkit.access_reading import allows
 
 NAMES: Final = ("a", "a.b", "a.b.c", "ab", "b", "b.a", "cluster", "a/b")
 WIDE: Final = ("*", ">", "a.*", "a.>", "*.b", "a.*.c", "*.*", "b.>")
@@ -69,43 +70,6 @@ def _random_rule(random: Random) -> AccessRule:
     )
 
 
-def _applies(one: AccessRule, who: Principal) -> bool:
-    if one.principal == "*" and not one.is_group:
-        return True
-    names = who.groups if one.is_group else (who.name,) if who.name else ()
-    if one.principal.endswith("*"):
-        return any(name.startswith(one.principal[:-1]) for name in names)
-    return one.principal in names
-
-
-def _names(one: AccessRule, name: str) -> bool:
-    match one.match:
-        case NameMatch.EXACT:
-            return one.name == name
-        case NameMatch.PREFIX:
-            return name.startswith(one.name)
-        case NameMatch.PATTERN:
-            return matches(one.name, name)
-
-
-def _allows(
-    rules: Sequence[AccessRule],
-    who: Principal,
-    operation: Operation,
-    kind: ResourceKind,
-    named: Callable[[AccessRule], bool],
-) -> bool:
-    """Read every rule as it is written."""
-    mine = [one for one in rules if _applies(one, who) and one.kind is kind and named(one)]
-    denies = [one for one in mine if one.is_denied]
-    allows = [one for one in mine if not one.is_denied]
-    if any(one.operations & (operation | Operation.ALL) for one in denies):
-        return False
-    if operation is Operation.DESCRIBE and kind is ResourceKind.STREAM:
-        return bool(allows)
-    return any(one.operations & (operation | Operation.ALL) for one in allows)
-
-
 @pytest.mark.parametrize("seed", range(25))
 def test_answers_are_those_of_a_plain_reading_of_the_rules(seed: int) -> None:
     random = Random(seed)
@@ -117,13 +81,7 @@ def test_answers_are_those_of_a_plain_reading_of_the_rules(seed: int) -> None:
         for kind, operations in OPERATIONS.items():
             for name in NAMES:
                 for operation in operations:
-                    expected = _allows(
-                        [*unique.values()],
-                        who,
-                        operation,
-                        kind,
-                        lambda one, name=name: _names(one, name),  # type: ignore[misc] # bound now
-                    )
+                    expected = allows([*unique.values()], who, operation, kind, name)
                     assert gate.allows(who, operation, kind, name) == expected, (who, kind, name)
 
 
@@ -150,6 +108,43 @@ def test_a_subject_with_wildcards_needs_a_rule_for_all_of_it_and_no_deny_of_any_
     for subject, is_allowed in (("a.c", True), ("a.*", False), ("a.*.c", True), (">", False)):
         found = gate.allows(alice, Operation.ATTACH, ResourceKind.SUBJECT, subject)
         assert found == is_allowed, subject
+
+
+def test_a_pattern_is_denied_with_any_part_of_what_it_matches() -> None:
+    tokens = ("a", "b", "ab", "c")
+    names = [".".join(some) for count in (1, 2, 3) for some in product(tokens, repeat=count)]
+    prefixes = {name[:length] for name in names for length in range(len(name) + 1)}
+    for wide in (*WIDE, "a.b.>", "ab.*", "*.*.*"):
+        matched = [name for name in names if matches(wide, name)]
+        for prefix in prefixes:
+            is_part = any(name.startswith(prefix) for name in matched)
+            assert may_begin(wide, prefix) == is_part, (wide, prefix)
+
+    reads = rule(match=NameMatch.PREFIX, name="")
+    for denied, pattern, is_denied in (
+        (rule(name="a.secret", is_denied=True), "a.>", True),
+        (rule(name="a.secret", is_denied=True), "b.>", False),
+        (rule(name="a.se", match=NameMatch.PREFIX, is_denied=True), "a.*", True),
+        (rule(name="a.*.x.>", match=NameMatch.PATTERN, is_denied=True), "*.b.>", True),
+        (rule(name="a.s", operations=Operation.PUBLISH, is_denied=True), "a.>", False),
+    ):
+        gate = Gate()
+        gate.enforce([RuleSet([reads, denied])])
+        alice = Principal("alice")
+        assert gate.allows(alice, Operation.READ, ResourceKind.STREAM, pattern)
+        found = gate.denies_part(alice, Operation.READ, ResourceKind.STREAM, pattern)
+        assert found == is_denied, (denied.name, pattern)
+
+
+@pytest.mark.parametrize("kind", ResourceKind)
+def test_whoever_is_denied_everything_is_not_known(kind: ResourceKind) -> None:
+    alice = Principal("alice")
+    everything = [one for one in super_rules("alice") if one.kind is kind]
+    for operations, is_known in ((OPERATIONS[kind][0], True), (Operation.ALL, False)):
+        gate = Gate()
+        denied = [one._replace(is_denied=True, operations=operations) for one in everything]
+        gate.enforce([RuleSet([*everything, *denied])])
+        assert gate.knows(alice) == (is_known and len(OPERATIONS[kind]) > 1)
 
 
 def test_every_rule_set_in_force_must_allow() -> None:

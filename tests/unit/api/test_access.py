@@ -4,184 +4,64 @@ Methods and requests come from the descriptors of the services, and the rules th
 from the table of what methods need: a method without an entry there fails here.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from unittest.mock import ANY
 
 import pytest
-from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
-from liftbridge_broker.access.principals import ANONYMOUS, Principal
-from liftbridge_broker.access.rules import AccessRule, NameMatch, Operation, ResourceKind
-from liftbridge_broker.api.access.control import REPORTS_MAX, AccessControl
+from liftbridge_broker.access.rule_set import RuleSet
+from liftbridge_broker.access.rules import NameMatch, Operation, ResourceKind
+from liftbridge_broker.api.access.audit import AUDITED, UNANSWERED
+from liftbridge_broker.api.access.control import NAMES_MAX, REPORTS_MAX, AccessControl
 from liftbridge_broker.api.access.needs import NEEDS, OPEN, Known, Need
 from liftbridge_broker.api.grpc.call import Call
-from liftbridge_broker.api.grpc.health import Health
-from liftbridge_broker.config.options import AccessOptions, BrokerOptions, GrpcOptions
-from liftbridge_broker.controller.callers.commands import ACCESS_LEVEL, ChangeRules, SetAccess
-from liftbridge_broker.controller.commands import SetFeatureLevel
+from liftbridge_broker.config.options import AccessOptions
+from liftbridge_broker.controller.callers.commands import SetAccess
 from liftbridge_broker.controller.consumer_groups.commands import JoinGroup
 from liftbridge_broker.errors import GrpcStatus, LiftbridgeError, PermissionDeniedError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.server.access import Enforcement
-from liftbridge_broker.server.admin import register_admin, register_quotas, register_tokens
-from liftbridge_broker.server.services import make_api
-from liftbridge_broker.wire.snapshots import encode_state
 from liftbridge_proto import api_pb2
-from liftbridge_proto.ext.v1 import data_pb2
-from liftbridge_testkit.admin_calls import admin_of
+from liftbridge_proto.ext.v1 import data_pb2, groups_pb2
 from liftbridge_testkit.client_calls import WorldClock
-from liftbridge_testkit.cluster_world import ClusterWorld, Member
+from liftbridge_testkit.cluster_world import ClusterWorld
+from liftbridge_testkit.guarded_calls import (
+    ABSENT,
+    API,
+    BY_HAND,
+    DATA,
+    PUBLISHING,
+    READS_OTHER,
+    ROOT,
+    STREAM,
+    GuardedBroker,
+    at_level,
+    guarded_broker,
+    guarded_cluster,
+    is_denied,
+    raw_of,
+    request_of,
+    rule,
+    rules_for,
+)
 from liftbridge_testkit.request_lists import SERVICES
-from liftbridge_testkit.served_calls import Port, Served
+from liftbridge_testkit.served_calls import Port
 
-ROOT: Final = "root"
-STREAM: Final = "present"
-ABSENT: Final = "missing"
-API: Final = "/proto.API/"
-DATA: Final = "/liftbridge.ext.v1.Data/"
-TEXTS: Final[Mapping[str, str]] = {
-    "name": STREAM,
-    "stream": STREAM,
-    "subject": "a.subject",
-    "cursorId": "a-cursor",
-    "groupId": "a-group",
-    "group_id": "a-group",
-    "ackInbox": "an.inbox",
-}
-PUBLISHING: Final = (API + "PublishAsync", DATA + "PublishBatch")
-BY_HAND: Final[Mapping[str, bytes]] = {path: b"" for path in NEEDS if path.startswith("/grpc.")}
-"""Requests of services of gRPC itself."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
-
-@dataclass
-class Guarded:
-    """A broker with access control on."""
-
-    served: Served
-    enforcement: Enforcement
-
-    @property
-    def world(self) -> ClusterWorld:
-        return self.served.world
-
-    def change(self, *granted: AccessRule, revoked: tuple[AccessRule, ...] = ()) -> None:
-        outcome = self.world.propose(ChangeRules(granted=granted, revoked=revoked))
-        assert not isinstance(outcome, LiftbridgeError), outcome
-
-    def footprint(self) -> tuple[bytes, int]:
-        """What a call could change: metadata and records."""
-        member = self.world[1]
-        partition = member.node.find_replica(STREAM, 0)
-        return encode_state(member.node.state), partition.log.log_end_offset
-
-
-def at_level(world: ClusterWorld) -> ClusterWorld:
-    """The world, with the level that access rules need."""
-    outcome = world.propose(SetFeatureLevel(feature_level=ACCESS_LEVEL))
-    assert not isinstance(outcome, LiftbridgeError), outcome
-    return world
-
-
-def guard(world: ClusterWorld, number: int = 1) -> Guarded:
-    member = world[number]
-    options = BrokerOptions(grpc=GrpcOptions(has_reflection=True))
-    clock = WorldClock(world)
-    enforcement = Enforcement(AccessOptions(), member, clock, has_operators=True)
-    enforcement.attach(member.node)
-    health = Health()
-    api = make_api(options, member.node, clock, member, health, access=enforcement.clients)
-    api.context.turns = None
-    admin = admin_of(world, number).context
-    register_admin(api.server, admin, enforcement.clients, member)
-    register_tokens(api.server, admin)
-    register_quotas(api.server, admin)
-    return Guarded(Served(world, api.server), enforcement)
+    from google.protobuf.message import Message
 
 
 @pytest.fixture
-def guarded() -> Guarded:
-    world = at_level(ClusterWorld(1))
-    world.create(STREAM, factor=1)
-    world.commit(b"v", name=STREAM)
-    found = guard(world)
-    outcome = world.propose(SetAccess(is_on=True, super_users=(ROOT,)))
-    assert not isinstance(outcome, LiftbridgeError), outcome
-    return found
+def guarded() -> GuardedBroker:
+    return guarded_broker()
 
 
-def about(message: Message, stream: str = STREAM) -> Message:
-    """The message with a name in every field that is one, also in messages within it."""
-    for field in message.DESCRIPTOR.fields:
-        if field.is_repeated:
-            if field.name == "streams" and field.message_type is None:
-                message.streams.append(stream)  # type: ignore[attr-defined] # by the descriptor
-        elif field.message_type is not None:
-            if field.name in ("stream", "cursor"):
-                about(getattr(message, field.name), stream)
-        elif field.name in TEXTS:
-            setattr(message, field.name, TEXTS[field.name].replace(STREAM, stream))
-    return message
-
-
-def request_of(path: str, stream: str = STREAM) -> Message | bytes:
-    if path in BY_HAND:
-        return BY_HAND[path]
-    service, _, name = path[1:].rpartition("/")
-    (method,) = (
-        one
-        for known in SERVICES
-        for one in known.methods
-        if (known.full_name, one.name) == (service, name)
-    )
-    return about(GetMessageClass(method.input_type)(), stream)
-
-
-def raw_of(request: Message | bytes) -> bytes:
-    return request if isinstance(request, bytes) else request.SerializeToString()
-
-
-def rule(principal: str, need: Need, name: str, *, is_denied: bool = False) -> AccessRule:
-    return AccessRule(
-        principal=principal,
-        is_group=False,
-        kind=need.kind,
-        match=NameMatch.EXACT,
-        name=name,
-        is_denied=is_denied,
-        operations=int(Operation.ALL if is_denied else need.operation),
-    )
-
-
-READS_OTHER: Final = Need(Operation.READ, ResourceKind.STREAM, lambda _request: ("other",))
-
-
-def rules_for(path: str, principal: str, request: Message | bytes) -> tuple[AccessRule, ...]:
-    """Rules that allow a principal exactly one call."""
-    needs = NEEDS[path]
-    if isinstance(needs, Known):
-        return (rule(principal, READS_OTHER, "other"),)
-    return tuple(rule(principal, need, name) for need in needs for name in need.names(request))
-
-
-def is_denied(path: str, port: Port) -> bool:
-    """Whether a call, or the message of a publishing call, was refused; checks the text."""
-    if path == API + "PublishAsync":
-        response = api_pb2.PublishResponse.FromString(bytes(port.sent[5:]))
-        return response.asyncError.code == api_pb2.PublishAsyncError.PERMISSION_DENIED
-    if path == DATA + "PublishBatch":
-        answer = data_pb2.PublishBatchResponse.FromString(bytes(port.sent[5:]))
-        return answer.error == data_pb2.PublishBatchResponse.PERMISSION_DENIED
-    if port.end is None or port.end[0] != GrpcStatus.PERMISSION_DENIED:
-        return False
-    rpc = path.rpartition("/")[2]
-    assert port.end[1].startswith(f"The client is not authorized to call {rpc} on resource ")
-    return True
-
-
-def test_every_method_has_an_entry_and_every_entry_a_method(guarded: Guarded) -> None:
+def test_every_method_has_an_entry_and_every_entry_a_method(guarded: GuardedBroker) -> None:
     described = {f"/{one.full_name}/{each.name}" for one in SERVICES for each in one.methods}
     assert set(NEEDS) == described | set(BY_HAND)
     assert set(guarded.served.server._methods) == set(NEEDS)
@@ -189,17 +69,18 @@ def test_every_method_has_an_entry_and_every_entry_a_method(guarded: Guarded) ->
 
 @pytest.mark.parametrize("path", sorted(NEEDS))
 async def test_a_method_serves_exactly_those_whom_the_rules_allow(
-    guarded: Guarded, path: str
+    guarded: GuardedBroker, path: str
 ) -> None:
     request = request_of(path)
     raw = raw_of(request)
 
     def answer(principal: str) -> bool:
-        before = guarded.footprint()
+        before, events = guarded.footprint(), len(guarded.audited())
         port = guarded.served.call(path, [raw], principal=principal)
         denied = is_denied(path, port)
         assert not denied or guarded.footprint() == before
         assert not denied or not port.sent or path in PUBLISHING
+        _check_audit(path, principal, port, guarded.audited()[events:])
         return not denied
 
     mine = rules_for(path, "allowed", request)
@@ -220,22 +101,60 @@ async def test_a_method_serves_exactly_those_whom_the_rules_allow(
     assert answer(ROOT)
 
 
-NAMED: Final = sorted(
-    path
-    for path, needs in NEEDS.items()
-    if path.startswith((API, DATA)) and needs != OPEN and path != DATA + "ListStreams"
-)
+def _check_audit(
+    path: str, principal: str, port: Port, events: Sequence[Mapping[str, object]]
+) -> None:
+    """Check that a changing call left one event, with its outcome, and any other call none."""
+    assert len(events) == (path in AUDITED)
+    for event in events:
+        assert (event["principal"], event["method"], event["listener"]) == (principal, path, "main")
+        assert event["resource"]
+        status = None if port.end is None else port.end[0]
+        assert (event["outcome"] == "PERMISSION_DENIED") == is_denied(path, port)
+        assert (event["outcome"] == "OK") == (status == 0)
+        assert (event["outcome"] == UNANSWERED) == (status is None)
+
+
+OF_OPERATORS: Final = (ResourceKind.CLUSTER,)
+"""Rights on these show all streams: whoever has them sees the cluster."""
+
+
+def _names_a_stream(path: str) -> bool:
+    needs = NEEDS[path]
+    if not isinstance(needs, Known) and any(need.kind in OF_OPERATORS for need in needs):
+        return False
+    return raw_of(request_of(path, STREAM)) != raw_of(request_of(path, ABSENT))
+
+
+NAMED: Final = sorted(filter(_names_a_stream, NEEDS))
+
+
+def test_calls_of_every_service_for_clients_name_streams() -> None:
+    services = {path.rpartition("/")[0] + "/" for path in NAMED}
+    assert services == {API, DATA, "/liftbridge.ext.v1.Groups/"}
+    assert len(NAMED) >= 20
 
 
 @pytest.mark.parametrize("path", NAMED)
 async def test_a_stream_that_may_not_be_seen_looks_like_one_that_does_not_exist(
-    guarded: Guarded, path: str
+    guarded: GuardedBroker, path: str
 ) -> None:
+    """Also for a caller with every other right that the call needs, such as on its group."""
     assert len(STREAM) == len(ABSENT)
-    guarded.change(rule("alice", READS_OTHER, "other"))
+    known = NEEDS[path]
+    needs = () if isinstance(known, Known) else known
+    others = {
+        rule("alice", need, name)
+        for need in needs
+        if need.kind not in (ResourceKind.STREAM, ResourceKind.CURSOR)
+        for name in need.names(request_of(path))
+    }
+    guarded.change(rule("alice", READS_OTHER, "other"), *others)
     answers = []
     for name in (STREAM, ABSENT):
+        before = guarded.footprint()
         port = guarded.served.call(path, [raw_of(request_of(path, name))], principal="alice")
+        assert guarded.footprint() == before
         assert port.end is not None or path == DATA + "AwaitNews"
         code, text = port.end or (0, "")
         sent = bytes(port.sent).replace(name.encode(), b"?")
@@ -243,7 +162,7 @@ async def test_a_stream_that_may_not_be_seen_looks_like_one_that_does_not_exist(
     assert answers[0] == answers[1]
 
 
-def _listed(guarded: Guarded, principal: str) -> tuple[list[str], list[str], list[str]]:
+def _listed(guarded: GuardedBroker, principal: str) -> tuple[list[str], list[str], list[str]]:
     """Names in listings of all streams, and among streams with news."""
     metadata = guarded.served.call(API + "FetchMetadata", [b""], principal=principal)
     fetched = api_pb2.FetchMetadataResponse.FromString(bytes(metadata.sent[5:]))
@@ -258,7 +177,7 @@ def _listed(guarded: Guarded, principal: str) -> tuple[list[str], list[str], lis
     return names, [one.settings.name for one in page.streams], sorted(told)
 
 
-async def test_listings_show_what_the_caller_may_see(guarded: Guarded) -> None:
+async def test_listings_show_what_the_caller_may_see(guarded: GuardedBroker) -> None:
     guarded.world.create("other", factor=1)
     guarded.change(rule("alice", READS_OTHER, "other"))
     assert _listed(guarded, ROOT) == ([STREAM, "other"], ["other", STREAM], [STREAM])
@@ -266,7 +185,9 @@ async def test_listings_show_what_the_caller_may_see(guarded: Guarded) -> None:
     assert _listed(guarded, "alice") == (["other"], ["other"], [STREAM])
 
 
-async def test_a_group_shows_itself_only_to_those_who_may_join_or_see_it(guarded: Guarded) -> None:
+async def test_a_group_shows_itself_only_to_those_who_may_join_or_see_it(
+    guarded: GuardedBroker,
+) -> None:
     joined = JoinGroup(group_id="g", member_id="m", streams=(STREAM,))
     assert not isinstance(guarded.world.propose(joined), LiftbridgeError)
     guarded.change(
@@ -282,7 +203,97 @@ async def test_a_group_shows_itself_only_to_those_who_may_join_or_see_it(guarded
     assert seen == {ROOT: (True, True), "alice": (True, True), "bob": (False, False)}
 
 
-async def test_a_page_of_streams_is_full_and_names_no_hidden_one(guarded: Guarded) -> None:
+JOINS: Final = Need(Operation.JOIN, ResourceKind.GROUP, lambda _request: ("g",))
+SEES: Final = Need(Operation.DESCRIBE, ResourceKind.GROUP, lambda _request: ("g",))
+READS: Final = Need(Operation.READ, ResourceKind.STREAM, lambda _request: ())
+GROUPS: Final = "/liftbridge.ext.v1.Groups/"
+
+
+def _beat(guarded: GuardedBroker, *streams: str, epoch: int = 0) -> Port:
+    request = groups_pb2.HeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=epoch, streams=streams
+    )
+    raw = request.SerializeToString()
+    return guarded.served.call(GROUPS + "Heartbeat", [raw], principal="alice")
+
+
+async def test_a_pattern_that_matches_a_denied_stream_is_refused(guarded: GuardedBroker) -> None:
+    """Else the group would give its reader a stream that nobody may read, and name it."""
+    everything = rule("alice", READS, "")._replace(match=NameMatch.PREFIX)
+    guarded.change(rule("alice", JOINS, "g"), everything)
+    assert _beat(guarded, "pre*").end == (GrpcStatus.INVALID_ARGUMENT, ANY)
+    guarded.change(rule("alice", READS, STREAM, is_denied=True))
+    for pattern in (">", "*"):
+        port = _beat(guarded, pattern)
+        assert is_denied(GROUPS + "Heartbeat", port)
+        assert not guarded.world[1].node.state.groups
+    assert _beat(guarded, "other.>").end == (0, "")
+    five = [f"other.{number}.>" for number in range(5)]
+    assert _beat(guarded, *five).end == (
+        GrpcStatus.INVALID_ARGUMENT,
+        "streams: 5 patterns listed, at most 4",
+    )
+
+
+async def test_a_group_names_no_stream_that_the_caller_may_not_see(guarded: GuardedBroker) -> None:
+    granted = rule("alice", READS, STREAM)
+    guarded.change(rule("alice", JOINS, "g"), rule("alice", SEES, "g"), granted)
+    joined = groups_pb2.HeartbeatResponse.FromString(bytes(_beat(guarded, STREAM).sent[5:]))
+    assert [one.stream for one in joined.assigned] == [STREAM]
+
+    def described() -> list[str]:
+        raw = groups_pb2.DescribeGroupRequest(group_id="g").SerializeToString()
+        port = guarded.served.call(GROUPS + "DescribeGroup", [raw], principal="alice")
+        (member,) = groups_pb2.DescribeGroupResponse.FromString(bytes(port.sent[5:])).members
+        parts = (*member.target, *member.held)
+        return [*member.streams, *(one.stream for one in parts)]
+
+    assert described() == [STREAM] * 3
+    guarded.change(revoked=(granted,))
+    assert described() == []
+    answer = _beat(guarded, epoch=joined.member_epoch)
+    assert answer.end == (0, "")
+    assert not groups_pb2.HeartbeatResponse.FromString(bytes(answer.sent[5:])).assigned
+
+
+async def test_a_position_needs_the_right_to_read_its_stream(guarded: GuardedBroker) -> None:
+    granted = rule("alice", READS, STREAM)
+    guarded.change(rule("alice", JOINS, "g"), granted)
+    joined = groups_pb2.HeartbeatResponse.FromString(bytes(_beat(guarded, STREAM).sent[5:]))
+    request = groups_pb2.CommitPositionsRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=joined.member_epoch,
+        group_epoch=joined.group_epoch,
+    )
+    request.positions.add(stream=STREAM, offset=0)
+
+    def commit() -> Port:
+        path, raw = GROUPS + "CommitPositions", request.SerializeToString()
+        return guarded.served.call(path, [raw], principal="alice")
+
+    assert commit().end == (GrpcStatus.INTERNAL, "Cursors stream does not exist")
+    guarded.change(revoked=(granted,))
+    assert is_denied(GROUPS + "CommitPositions", commit())
+
+
+@pytest.mark.parametrize("path", [API + "JoinConsumerGroup", GROUPS + "Heartbeat"])
+async def test_a_request_names_only_as_many_resources_as_can_be_checked_in_a_turn(
+    guarded: GuardedBroker, path: str
+) -> None:
+    everything = rule("alice", READS, "")._replace(match=NameMatch.PREFIX)
+    guarded.change(rule("alice", JOINS, "a-group"), everything)
+    request = request_of(path)
+    assert isinstance(request, api_pb2.JoinConsumerGroupRequest | groups_pb2.HeartbeatRequest)
+    request.streams.extend(map(str, range(NAMES_MAX)))
+    port = guarded.served.call(path, [request.SerializeToString()], principal="alice")
+    assert port.end == (
+        GrpcStatus.INVALID_ARGUMENT,
+        f"streams: more than {NAMES_MAX} listed; send several requests",
+    )
+
+
+async def test_a_page_of_streams_is_full_and_names_no_hidden_one(guarded: GuardedBroker) -> None:
     for name in ("a", "b", "c", "d"):
         guarded.world.create(name, factor=1)
     guarded.change(
@@ -296,20 +307,12 @@ async def test_a_page_of_streams_is_full_and_names_no_hidden_one(guarded: Guarde
 
 
 @pytest.fixture
-def three() -> tuple[ClusterWorld, list[Guarded]]:
-    world = at_level(ClusterWorld(3))
-    world.create(STREAM, factor=3)
-    world.commit(b"v", name=STREAM)
-    world.run(100)
-    everyone = [guard(world, number) for number in (1, 2, 3)]
-    outcome = world.propose(SetAccess(is_on=True, super_users=(ROOT,)))
-    assert not isinstance(outcome, LiftbridgeError), outcome
-    world.run(200)
-    return world, everyone
+def three() -> tuple[ClusterWorld, list[GuardedBroker]]:
+    return guarded_cluster()
 
 
 async def test_a_revocation_ends_running_reads_on_every_broker_within_two_seconds(
-    three: tuple[ClusterWorld, list[Guarded]],
+    three: tuple[ClusterWorld, list[GuardedBroker]],
 ) -> None:
     world, everyone = three
     reads = Need(Operation.READ, ResourceKind.STREAM, lambda _request: ())
@@ -322,7 +325,7 @@ async def test_a_revocation_ends_running_reads_on_every_broker_within_two_second
             stream=STREAM, follow=True, read_replica=True
         ),
     }
-    running: list[tuple[Guarded, str, Call, Port]] = []
+    running: list[tuple[GuardedBroker, str, Call, Port]] = []
     for one in everyone:
         for path, request in requests.items():
             raw = request.SerializeToString()
@@ -343,7 +346,55 @@ async def test_a_revocation_ends_running_reads_on_every_broker_within_two_second
         assert one.enforcement.clients.followed_count == 2  # those of root
 
 
-async def test_a_revocation_refuses_further_messages_of_a_running_call(guarded: Guarded) -> None:
+@pytest.mark.parametrize(
+    ("path", "request_"),
+    [
+        (
+            API + "Subscribe",
+            api_pb2.SubscribeRequest(
+                stream=STREAM, readISRReplica=True, startPosition=api_pb2.LATEST
+            ),
+        ),
+        (DATA + "FetchBatches", data_pb2.FetchBatchesRequest(stream=STREAM, read_replica=True)),
+    ],
+)
+async def test_a_read_begins_by_the_rules_of_its_begin(
+    three: tuple[ClusterWorld, list[GuardedBroker]], path: str, request_: Message
+) -> None:
+    world, everyone = three
+    reads = Need(Operation.READ, ResourceKind.STREAM, lambda _request: ())
+    granted = rule("alice", reads, STREAM)
+    everyone[0].change(granted)
+    world.run(200)
+    follower = next(one for one in (1, 2, 3) if world[one] is not world.leader(STREAM))
+    guarded = everyone[follower - 1]
+    call, port = guarded.served.open(path, [request_.SerializeToString()], principal="alice")
+    assert call.is_open
+    assert not port.sent  # it asks the leader where the log ends
+    guarded.enforcement.clients.gate.enforce([RuleSet()])
+    world.run(500)
+    assert is_denied(path, port), port.end
+    assert not port.sent
+    assert guarded.enforcement.clients.followed_count == 0
+
+
+async def test_rules_of_a_snapshot_are_in_force_at_once(guarded: GuardedBroker) -> None:
+    reads = Need(Operation.READ, ResourceKind.STREAM, lambda _request: ())
+    granted = rule("alice", reads, STREAM)
+    guarded.change(granted)
+    raw = api_pb2.SubscribeRequest(stream=STREAM).SerializeToString()
+    path = API + "Subscribe"
+    call, port = guarded.served.open(path, [raw], principal="alice")
+    assert call.is_open
+    node = guarded.world[1].node
+    node.state.access.rules.put(granted._replace(operations=0))
+    node.on_restored()
+    assert is_denied(path, port), port.end
+
+
+async def test_a_revocation_refuses_further_messages_of_a_running_call(
+    guarded: GuardedBroker,
+) -> None:
     publishes = Need(Operation.PUBLISH, ResourceKind.STREAM, lambda _request: ())
     granted = rule("alice", publishes, STREAM)
     guarded.change(granted)
@@ -366,7 +417,7 @@ async def test_a_revocation_refuses_further_messages_of_a_running_call(guarded: 
 
 
 async def test_a_partition_stays_paused_for_a_subscriber_that_may_not_read(
-    guarded: Guarded,
+    guarded: GuardedBroker,
 ) -> None:
     """The original resumes it first."""
     path = API + "PauseStream"
@@ -381,7 +432,7 @@ async def test_a_partition_stays_paused_for_a_subscriber_that_may_not_read(
 
 
 async def test_an_ack_goes_to_no_subject_that_the_caller_may_not_publish_to(
-    guarded: Guarded,
+    guarded: GuardedBroker,
 ) -> None:
     publishes = Need(Operation.PUBLISH, ResourceKind.STREAM, lambda _request: ())
     guarded.change(rule("alice", publishes, STREAM))
@@ -395,7 +446,9 @@ async def test_an_ack_goes_to_no_subject_that_the_caller_may_not_publish_to(
     assert guarded.footprint() == before
 
 
-async def test_a_stream_of_several_partitions_needs_all_its_subjects(guarded: Guarded) -> None:
+async def test_a_stream_of_several_partitions_needs_all_its_subjects(
+    guarded: GuardedBroker,
+) -> None:
     creates = Need(Operation.CREATE, ResourceKind.STREAM, lambda _request: ())
     attaches = Need(Operation.ATTACH, ResourceKind.SUBJECT, lambda _request: ())
     guarded.change(rule("alice", creates, "new"), rule("alice", attaches, "shop"))
@@ -411,7 +464,7 @@ async def test_a_stream_of_several_partitions_needs_all_its_subjects(guarded: Gu
     assert guarded.served.call(API + "CreateStream", [raw], principal="alice").end == (0, "")
 
 
-async def test_brokers_store_cursors_without_any_right_to_publish(guarded: Guarded) -> None:
+async def test_brokers_store_cursors_without_any_right_to_publish(guarded: GuardedBroker) -> None:
     """`SetCursor` needs a right on the cursor alone; in the original, also on `__cursors`."""
     sets = Need(Operation.SET, ResourceKind.CURSOR, lambda _request: ())
     guarded.change(rule("alice", sets, f"{STREAM}/c"))
@@ -452,97 +505,3 @@ def test_a_method_without_an_entry_is_refused() -> None:
     call = Call(Port(principal=ROOT), 1, method="/new.Service/New", peer="", deadline=None)
     with pytest.raises(PermissionDeniedError):
         enforcement.clients.authorize(call, object())
-
-
-# -- what is in force on a broker ----------------------------------------------------------------
-
-
-def _may(control: AccessControl, who: Principal, name: str = STREAM) -> bool:
-    return control.gate.allows(who, Operation.READ, ResourceKind.STREAM, name)
-
-
-def _enforcement(member: Member, world: ClusterWorld, **options: object) -> Enforcement:
-    found = Enforcement(
-        AccessOptions(**options),  # type: ignore[arg-type] # as the caller says
-        member,
-        WorldClock(world),
-        has_operators=True,
-    )
-    found.attach(member.node)
-    return found
-
-
-def test_a_broker_whose_settings_ask_for_it_turns_it_on_for_all(
-    three: tuple[ClusterWorld, list[Guarded]],
-) -> None:
-    world, everyone = three
-    world.propose(SetAccess(is_on=False))
-    world.run(200)
-    assert not any(one.enforcement.clients.gate.is_closed for one in everyone)
-    asking = _enforcement(world[2], world, is_enabled=True, super_users=("eve",))
-    asking.look()
-    asking.look()
-    world.run(500)
-    for number in (1, 3):
-        assert world[number].node.state.access.is_on
-        assert everyone[number - 1].enforcement.clients.gate.is_closed
-    # There were rules: the super-users of the setting come too late.
-    assert not _may(asking.clients, Principal("eve"))
-    assert _may(asking.clients, Principal(ROOT))
-
-
-def test_before_it_is_on_in_the_cluster_only_super_users_are_let_in() -> None:
-    world = at_level(ClusterWorld(1))
-    before = Enforcement(
-        AccessOptions(is_enabled=True, super_users=(ROOT,)),
-        world[1],
-        WorldClock(world),
-        has_operators=True,
-    )
-    for control in (before.clients, before.operators):
-        assert _may(control, Principal(ROOT))
-        assert not _may(control, ANONYMOUS)
-    before.attach(world[1].node)
-    assert _may(before.clients, Principal(ROOT))
-    before.look()
-    world.run(100)
-    assert world[1].node.state.access.is_on
-
-
-def test_why_it_is_not_on_is_reported_once() -> None:
-    world = at_level(ClusterWorld(1))
-    lonely = _enforcement(world[1], world, is_enabled=True)
-    for _ in range(3):
-        lonely.look()
-        world.run(100)
-    assert world[1].told_count("access_control_not_on") == 1
-    assert not _may(lonely.clients, Principal(ROOT))
-
-    world[1].node.state.feature_level = 3
-    old = _enforcement(world[1], world, is_enabled=True, super_users=(ROOT,))
-    old.look()
-    world.run(100)
-    assert world[1].told_count("access_control_not_on") == 2
-    assert _may(old.clients, Principal(ROOT))
-    assert not world[1].node.state.access.is_on
-
-
-def test_super_users_of_the_settings_can_always_mend_the_rules() -> None:
-    world = at_level(ClusterWorld(1))
-    world.propose(SetAccess(is_on=True, super_users=("other",)))
-    found = _enforcement(world[1], world, is_enabled=True, super_users=(ROOT,))
-    assert _may(found.operators, Principal(ROOT))
-    assert not _may(found.clients, Principal(ROOT))
-    assert _may(found.operators, Principal("other"))
-
-
-def test_a_plain_operator_port_trusts_whoever_reaches_it() -> None:
-    world = at_level(ClusterWorld(1))
-    plain = Enforcement(
-        AccessOptions(is_enabled=True, super_users=(ROOT,)),
-        world[1],
-        WorldClock(world),
-        has_operators=False,
-    )
-    assert _may(plain.operators, ANONYMOUS)
-    assert not _may(plain.clients, ANONYMOUS)

@@ -222,9 +222,11 @@ async def test_it_is_turned_off_and_that_is_reported(service: Service) -> None:
 async def test_nats_permissions_are_those_of_streams_and_subjects(service: Service) -> None:
     service.world.create("orders", partitions=2, factor=1)
     service.world.create("hidden", factor=1)
+    service.world.create("seen", factor=1)
     changes = [
         message("orders", operations=[pb.OPERATION_PUBLISH]),
-        message("hidden"),
+        message("hidden", operations=[pb.OPERATION_DESCRIBE]),
+        message("seen", operations=[pb.OPERATION_READ]),
         *(
             message(name, kind=pb.RESOURCE_KIND_SUBJECT, match=match, **fields)
             for name, match, fields in (
@@ -246,8 +248,20 @@ async def test_nats_permissions_are_those_of_streams_and_subjects(service: Servi
     found = service.call("NatsPermissions", pb.NatsPermissionsRequest(principal="alice"))
     assert list(found.publish_allow) == ["a.b", "c.>", "d.>", "orders", "orders.1"]
     namespace = service.member.node.context.options.namespace
-    assert set(found.publish_deny) == {"_LIFTBRIDGE.>", f"{namespace}.>", "$SYS.>", "d.no"}
+    own = {"_LIFTBRIDGE.>", f"{namespace}.>", "$SYS.>"}
+    assert set(found.publish_deny) == own | {"d.no"}
+    assert list(found.subscribe_allow) == ["seen"]
+    assert set(found.subscribe_deny) == own
     assert service.member.node.state.stream(StreamName("orders")) is not None
+
+
+async def test_who_may_do_nothing_gets_no_nats_subject(service: Service) -> None:
+    service.world.create("orders", factor=1)
+    found = service.call("NatsPermissions", pb.NatsPermissionsRequest(principal="alice"))
+    # NATS takes an empty list of allowed subjects for all of them.
+    assert (list(found.publish_allow), list(found.subscribe_allow)) == ([], [])
+    assert ">" in found.publish_deny
+    assert ">" in found.subscribe_deny
 
 
 async def test_a_policy_is_converted_and_nothing_changes(service: Service) -> None:

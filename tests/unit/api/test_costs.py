@@ -295,6 +295,18 @@ REQUESTS: Final[Mapping[str, Requests]] = {
             ],
         ),
     ),
+    f"{GROUPS}/ResetPositions": (
+        groups_pb2.ResetPositionsRequest(
+            group_id="incremental",
+            positions=[
+                groups_pb2.ResetPositionsRequest.Position(stream="wide0", partition=number)
+                for number in range(1_000)
+            ],
+        ),
+    ),
+    f"{GROUPS}/GroupLag": (
+        groups_pb2.GroupLagRequest(group_id="incremental", stream="wide0", partitions=range(1_000)),
+    ),
     f"{GROUPS}/ListGroups": (groups_pb2.ListGroupsRequest(),),
     f"{GROUPS}/DescribeGroup": (groups_pb2.DescribeGroupRequest(group_id="incremental"),),
     f"{GROUPS}/EvictMember": (

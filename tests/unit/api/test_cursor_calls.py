@@ -1,7 +1,7 @@
 """Cursor calls that wait: for the disk, for other replicas, and not for ever."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -9,9 +9,10 @@ import pytest
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.cursors import CursorService
 from liftbridge_broker.api.grpc.call import Call, do_steps
+from liftbridge_broker.controller.commands import DeleteStream
 from liftbridge_broker.errors import FailedPreconditionError, GrpcStatus
 from liftbridge_broker.groups.cursors import CursorPosition, cursor_key
-from liftbridge_broker.model.ids import Instant, LeaderEpoch
+from liftbridge_broker.model.ids import Instant, LeaderEpoch, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
@@ -209,3 +210,32 @@ async def test_cursor_is_stored_with_the_history_of_its_partition(world: NodeWor
     world.node.cursors.look_up(cursors, cursor_key("s", 0, "c"), found.append)
     world.settle()
     assert found == [CursorPosition(3, stream.stream_id, 1)]
+
+
+async def test_a_cursor_of_a_deleted_stream_means_nothing_in_another_one_of_its_name(
+    world: NodeWorld,
+) -> None:
+    cursors = service(world, 1)
+
+    async def answer(serve: Callable[[Call, bytes], None], request: bytes) -> bytes:
+        port, one = call()
+        serve(one, request)
+        world.settle()
+        await port.ended.wait()
+        return b"".join(port.messages)
+
+    async def offset() -> int:
+        return api_pb2.FetchCursorResponse.FromString(await answer(cursors.fetch, FETCH)).offset
+
+    await answer(cursors.set, SET)
+    assert await offset() == 3  # of a stream that does not exist yet, as in the original
+    world.create("s")
+    assert await offset() == 3
+    await answer(cursors.set, SET)
+    world.propose(DeleteStream(name=StreamName("s")))
+    world.settle()
+    assert await offset() == 3
+    world.create("s")
+    assert await offset() == -1
+    await answer(cursors.set, SET)
+    assert await offset() == 3

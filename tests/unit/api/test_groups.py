@@ -257,7 +257,7 @@ def test_refusals_have_the_codes_and_words_of_the_original(clients: Clients) -> 
     assert clients.refused(LEAVE, stranger) == MEMBER
     assert ended(clients.fetch("c2", joined.epoch)) == MEMBER
     assert ended(clients.fetch("c1", joined.epoch + 1)) == STALE
-    assert ended(clients.fetch("c1", joined.epoch - 1)) == STALE
+    assert ended(clients.fetch("c1", joined.epoch - 1)) == STALE  # before it joined
     other = next(one for one in clients.world.alive if one.node.broker != joined.coordinator)
     assert ended(clients.fetch("c1", joined.epoch, at=other)) == NOT_HERE
     assert ended(clients.report("c1", joined.coordinator, joined.epoch - 1)) == (
@@ -311,11 +311,24 @@ def test_a_silent_member_is_removed_and_a_live_one_stays(clients: Clients) -> No
     assert len(clients.assigned("c1")) == 4
 
 
+def test_a_member_hears_of_a_change_by_the_answer_to_its_heartbeat(clients: Clients) -> None:
+    joined = clients.join("c1")
+    changed = clients.join("c2")
+    outcome = clients.fetch("c1", joined.epoch)
+    assert outcome.code == 0, outcome.text
+    (answer,) = outcome.messages
+    assert isinstance(answer, api_pb2.FetchConsumerGroupAssignmentsResponse)
+    assert answer.epoch == changed.epoch > joined.epoch
+    (assigned,) = answer.assignments
+    assert {("orders", one) for one in assigned.partitions} == clients.assigned("c1")
+    assert len(assigned.partitions) == 2
+
+
 def test_a_heartbeat_with_an_earlier_epoch_counts(clients: Clients) -> None:
     joined = clients.join("c1")
     clients.join("c2")
     for _ in range(10):
-        assert ended(clients.fetch("c1", joined.epoch)) == STALE
+        assert ended(clients.fetch("c1", joined.epoch)) == (0, "")
         clients.world.run(2_000)
     assert clients.is_member("c1")
     assert not clients.is_member("c2")
@@ -327,7 +340,7 @@ def test_a_heartbeat_of_an_earlier_membership_does_not_count(clients: Clients) -
     clients.leave("c1")
     clients.join("c1")
     for _ in range(9):
-        clients.fetch("c1", former.epoch)
+        assert ended(clients.fetch("c1", former.epoch)) == STALE
         clients.silence(2_000, "c2")
     assert not clients.is_member("c1")
     assert clients.is_member("c2")
@@ -423,6 +436,21 @@ def test_a_subscription_ends_in_order_when_its_partition_goes_to_another(clients
     clients.leave("c1")
     clients.world.run(200)
     assert {outcome.code for outcome in running.values()} == {0}
+
+
+def test_a_subscription_to_what_was_lost_since_the_known_epoch_is_over_at_once(
+    clients: Clients,
+) -> None:
+    epoch = clients.join("c1").epoch
+    changed = clients.join("c2").epoch
+    (_, lost), *_ = clients.assigned("c2")
+    late = clients.subscribe("c1", epoch, lost)
+
+    assert ended(late) == (0, "")
+    assert late.messages == [api_pb2.Message()]  # the handshake: go-liftbridge does not retry
+    assert ended(clients.subscribe("c1", changed, lost)) == NOT_ASSIGNED
+    assert ended(clients.subscribe("c1", epoch - 1, lost)) == NOT_ASSIGNED
+    assert ended(clients.subscribe("c3", epoch, lost)) == NOT_ASSIGNED
 
 
 def test_an_equal_or_newer_epoch_replaces_and_an_older_one_is_refused(clients: Clients) -> None:

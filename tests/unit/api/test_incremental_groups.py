@@ -136,11 +136,16 @@ class Consumer:
         self.clients.world.run(100)
         return self.held
 
-    def commit(self, stream: str, number: int, offset: int) -> tuple[int | None, str]:
+    def commit(
+        self, stream: str, number: int, offset: int, stream_id: int = 0
+    ) -> tuple[int | None, str]:
         request = groups_pb2.CommitPositionsRequest(
-            group_id="g", member_id=self.name, member_epoch=self.epoch
+            group_id="g",
+            member_id=self.name,
+            member_epoch=self.epoch,
+            group_epoch=self.group_epoch,
         )
-        request.positions.add(stream=stream, partition=number, offset=offset)
+        request.positions.add(stream=stream, partition=number, offset=offset, stream_id=stream_id)
         leader = self.clients.cursors_leader(stream, number)
         outcome = self.clients.call("CommitPositions", request, leader)
         return outcome.code, outcome.text
@@ -196,7 +201,7 @@ def test_heartbeats_name_the_times_and_the_coordinator(clients: Clients) -> None
     consumer = Consumer(clients, "c1")
     consumer.beat()
     answer = consumer.answer
-    assert (answer.session_timeout_ms, answer.heartbeat_interval_ms) == (15_000, 5_000)
+    assert (answer.session_timeout_ms, answer.heartbeat_interval_ms) == (15_000, 3_000)
     assert answer.coordinator == clients.describe().coordinator
     other = next(one for one in clients.world.alive if one.node.broker != answer.coordinator)
     outcome = clients.call("Heartbeat", consumer.request(), other)
@@ -349,11 +354,44 @@ def test_a_fenced_member_commits_nothing(clients: Clients) -> None:
     assert clients.position(*own) == 5
 
 
+def test_a_position_of_an_earlier_hold_follows_none_of_a_later_hold(clients: Clients) -> None:
+    first, second = Consumer(clients, "c1"), Consumer(clients, "c2")
+    first.beat()
+    settled(second, first)
+    kept, lost = min(first.held), min(second.held)
+    let_go = first.group_epoch
+    assert clients.call("Leave", groups_pb2.LeaveRequest(group_id="g", member_id="c2")).code == 0
+    settled(first)
+    assert first.commit(*lost, 9) == (0, "")
+    now, first.group_epoch = first.group_epoch, let_go
+    assert first.commit(*lost, 8) == NOT_ASSIGNED
+    assert first.commit(*kept, 3) == (0, "")  # it had this one all the time
+    assert clients.position(*lost) == 9
+    first.group_epoch = now
+    assert first.commit(*lost, 8) == (0, "")
+
+
+def test_a_position_in_a_former_stream_follows_none_of_the_present_one(clients: Clients) -> None:
+    """The member acted on its assignment in the present stream before its reader heard of it."""
+    only = Consumer(clients, "c1")
+    settled(only)
+    stream = clients.world[1].node.state.stream("orders")
+    assert stream is not None
+    text = f"stream orders has id {stream.stream_id}, not 1: it was recreated"
+    assert only.commit("orders", 0, 5, stream_id=1) == (GrpcStatus.NOT_FOUND, text)
+    assert clients.position("orders", 0) == -1
+    assert only.commit("orders", 0, 5, stream_id=stream.stream_id) == (0, "")
+    assert clients.position("orders", 0) == 5
+
+
 def test_positions_are_stored_together_or_not_at_all(clients: Clients) -> None:
     consumer = Consumer(clients, "c1")
     consumer.beat()
     request = groups_pb2.CommitPositionsRequest(
-        group_id="g", member_id="c1", member_epoch=consumer.epoch
+        group_id="g",
+        member_id="c1",
+        member_epoch=consumer.epoch,
+        group_epoch=consumer.group_epoch,
     )
     assert clients.call("CommitPositions", request).code == 0
     for number in range(4):

@@ -5,14 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
+from google.protobuf.message import Message
 
 from liftbridge_broker.access.identities import Identity
 from liftbridge_broker.access.principals import Principal
-from liftbridge_broker.access.quotas import Quota, QuotaKey, QuotaKind
+from liftbridge_broker.access.quotas import Direction, Quota, QuotaKey, QuotaKind
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.grpc.health import Health
 from liftbridge_broker.api.grpc.transport import GrpcServer
+from liftbridge_broker.api.quota_gate import LOOK_NS
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.model.ids import Instant
@@ -26,7 +28,8 @@ from liftbridge_testkit.served_calls import Port
 
 API = "/proto.API/"
 DATA = "/liftbridge.ext.v1.Data/"
-VALUE = b"v" * 100
+VALUE = b"v" * 101  # an even request
+LOOK_SECONDS = LOOK_NS / SECOND_NS
 
 
 @dataclass
@@ -121,17 +124,48 @@ def batch(count: int) -> bytes:
     return request.SerializeToString()
 
 
+HEADERS = {"h": VALUE}
+
+
+@pytest.mark.parametrize(
+    ("path", "request_"),
+    [
+        (API + "Publish", api_pb2.PublishRequest(stream="s", headers=HEADERS)),
+        (API + "PublishAsync", api_pb2.PublishRequest(stream="s", headers=HEADERS)),
+        (API + "PublishToSubject", api_pb2.PublishToSubjectRequest(subject="x", headers=HEADERS)),
+        (
+            DATA + "PublishBatch",
+            data_pb2.PublishBatchRequest(
+                stream="s", values=[b""], headers=[data_pb2.RecordHeaders(headers=HEADERS)]
+            ),
+        ),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_bytes_in_headers_are_charged_on_every_way_in(
+    clients: Clients, path: str, request_: Message
+) -> None:
+    """Else a client could put everything there."""
+    clients.quota(QuotaKind.PRINCIPAL, "billing", Quota(publish_bytes=1))
+    raw = request_.SerializeToString()
+    clients.call(path, raw)
+    owed = clients.context.quotas.debt_of("billing", Direction.PUBLISH)
+    assert owed == (len(raw) - 1) * SECOND_NS
+
+
 OWNERS = [(QuotaKind.PRINCIPAL, "billing"), (QuotaKind.PRINCIPAL, "*"), (QuotaKind.STREAM, "s")]
+# A batch of a size that three divides, as thirty messages have.
 STREAMING = [(API + "PublishAsync", [publish()] * 30), (DATA + "PublishBatch", [batch(30)])]
 
 
 @pytest.mark.parametrize("owner", OWNERS)
 @pytest.mark.parametrize(("path", "requests"), STREAMING)
-@pytest.mark.parametrize("quota", [Quota(publish_messages=10), Quota(publish_bytes=1_000)])
+@pytest.mark.parametrize("limit", ["publish_messages", "publish_bytes"])
 def test_publishers_above_a_rate_are_read_no_further_until_they_have_paid(
-    clients: Clients, owner: tuple[QuotaKind, str], path: str, requests: list[bytes], quota: Quota
+    clients: Clients, owner: tuple[QuotaKind, str], path: str, requests: list[bytes], limit: str
 ) -> None:
-    clients.quota(*owner, quota)
+    used = {"publish_messages": 30, "publish_bytes": sum(map(len, requests))}
+    clients.quota(*owner, Quota(**{limit: used[limit] // 3}))
     _, port = clients.call(path, *requests)
     assert clients.world[1].node.find_led("s", 0).log.log_end_offset == 30
     assert not port.is_read
@@ -145,10 +179,28 @@ def test_publishers_above_a_rate_are_read_no_further_until_they_have_paid(
 
 
 @pytest.mark.parametrize("owner", OWNERS)
+@pytest.mark.parametrize(("path", "requests"), STREAMING)
+def test_a_larger_quota_frees_publishers_that_wait(
+    clients: Clients, owner: tuple[QuotaKind, str], path: str, requests: list[bytes]
+) -> None:
+    clients.quota(*owner, Quota(publish_messages=1))
+    _, port = clients.call(path, *requests)
+    assert clients.timers.fire() == LOOK_SECONDS
+    assert not port.is_read
+    clients.quota(*owner, Quota(publish_messages=1_000_000))
+    clients.world.now = Instant(clients.world.now + SECOND_NS)
+    assert clients.timers.fire() == LOOK_SECONDS
+    clients.world.now = Instant(clients.world.now + SECOND_NS)
+    assert clients.timers.fire() < 0.01  # what is owed takes no longer by now
+    assert port.is_read
+    assert not clients.timers.due
+
+
+@pytest.mark.parametrize("owner", OWNERS)
 def test_the_ack_of_a_single_message_comes_later(
     clients: Clients, owner: tuple[QuotaKind, str]
 ) -> None:
-    clients.quota(*owner, Quota(publish_bytes=50))
+    clients.quota(*owner, Quota(publish_bytes=len(publish()) // 2))
     _, port = clients.call(API + "Publish", publish())
     assert port.end is None
     assert clients.world[1].node.find_led("s", 0).log.log_end_offset == 1
@@ -175,7 +227,7 @@ def test_who_owes_too_much_is_refused_and_nothing_is_stored(clients: Clients) ->
     clients.quota(QuotaKind.PRINCIPAL, "billing", Quota(publish_bytes=10))
     clients.call(API + "PublishAsync", *[publish()] * 3)
     end = clients.world[1].node.find_led("s", 0).log.log_end_offset
-    with pytest.raises(Exception, match="quota of principal billing exceeded: 10 bytes/s, 29 s"):
+    with pytest.raises(Exception, match="quota of principal billing exceeded: 10 bytes/s, 30 s"):
         clients.call(API + "Publish", publish())
     _, port = clients.call(API + "PublishAsync", publish(), publish())
     answer = api_pb2.PublishResponse.FromString(bytes(port.sent[5 : 5 + port.sent[4]]))
@@ -222,6 +274,25 @@ def test_readers_above_a_rate_get_nothing_more_until_they_have_paid(
     assert port.sent.count(VALUE) == 50
     call.cancel()
     assert not clients.timers.due
+
+
+@pytest.mark.parametrize(("path", "request_bytes"), READS)
+def test_a_larger_quota_frees_readers_that_wait(
+    clients: Clients, path: str, request_bytes: bytes
+) -> None:
+    clients.call(DATA + "PublishBatch", batch(50), of="another")
+    clients.call(DATA + "PublishBatch", batch(50), of="another")
+    clients.quota(QuotaKind.STREAM, "s", Quota(read_messages=1, read_bytes=1_000))
+    _, port = clients.call(path, request_bytes)
+    assert port.sent.count(VALUE) < 100
+    assert clients.timers.fire() == LOOK_SECONDS
+    assert port.sent.count(VALUE) < 100
+    clients.quota(QuotaKind.STREAM, "s", Quota(read_messages=1_000_000, read_bytes=10**9))
+    clients.world.now = Instant(clients.world.now + SECOND_NS)
+    assert clients.timers.fire() == LOOK_SECONDS
+    while port.sent.count(VALUE) < 100:
+        clients.world.now = Instant(clients.world.now + SECOND_NS)
+        assert clients.timers.fire() < 0.1
 
 
 @pytest.mark.parametrize(("path", "request_bytes"), READS)
@@ -273,9 +344,10 @@ def test_callers_see_their_quota_and_what_they_use(clients: Clients) -> None:
         return data_pb2.WhoAmIResponse.FromString(bytes(port.sent[5:]))
 
     assert not who_am_i().HasField("quota")
-    clients.quota(QuotaKind.PRINCIPAL, "*", Quota(publish_bytes=50, subscriptions=3))
+    half = len(publish()) // 2
+    clients.quota(QuotaKind.PRINCIPAL, "*", Quota(publish_bytes=half, subscriptions=3))
     clients.call(API + "PublishAsync", publish())
     clients.call(API + "Subscribe", SUBSCRIBE)
     quota = who_am_i().quota
-    assert (quota.limits.publish_bytes, quota.limits.subscriptions) == (50, 3)
+    assert (quota.limits.publish_bytes, quota.limits.subscriptions) == (half, 3)
     assert (quota.publish_delay_ms, quota.read_delay_ms, quota.subscriptions) == (1_000, 0, 1)

@@ -18,6 +18,7 @@ LISTED_BY = {
     "partition": "`liftbridge partitions STREAM`",
     "broker": "`liftbridge cluster brokers`",
     "token": "`liftbridge token list`",
+    "group": "`liftbridge group list`",
 }
 """The command that lists what exists, by the first word for what does not."""
 

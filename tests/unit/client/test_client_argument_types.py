@@ -70,11 +70,20 @@ RECORDS = {
 """Arguments with fields, which are checked as well."""
 
 
+_CALLERS = (
+    client.Client,
+    client.Streams,
+    client.Stream,
+    client.Consumers,
+    client.AdminClient,
+)
+
+
 def calls():
     """Public calls, by name."""
     yield "connect", client.connect
     yield "connect_admin", client.connect_admin
-    for kind in (client.Client, client.Streams, client.Stream, client.AdminClient):
+    for kind in _CALLERS:
         for name, call in vars(kind).items():
             if inspect.isfunction(call) and not name.startswith("_"):
                 yield f"{kind.__name__}.{name}", call
@@ -186,8 +195,15 @@ async def test_every_number_that_does_not_fit_is_refused(call, parameter):
         assert shown(value) in text
 
 
-BOUNDED = {"max_in_flight", "prefetch", "level"}
-LIMITS = {"max_in_flight": (0, 1_000_001), "prefetch": (-1, 1_001), "level": (-1, 2**32)}
+LIMITS = {
+    "max_in_flight": (0, 1_000_001),
+    "prefetch": (-1, 1_001),
+    "level": (-1, 2**32),
+    "batch_messages": (0, 1_000_001),
+    "buffer_messages": (0, 1_000_001),
+    "buffer_bytes": (0, 2**40 + 1),
+}
+BOUNDED = set(LIMITS) - {"buffer_bytes"}
 
 
 @pytest.mark.parametrize("name", LIMITS)

@@ -9,9 +9,9 @@ from grpc import ChannelConnectivity
 
 from liftbridge_client import RetriableError, events
 from liftbridge_client.aio.listening import Hub
+from liftbridge_client.channels import Watch
 from liftbridge_client.core.changes import changes
 from liftbridge_client.model import BrokerInfo, EventTimes, Metadata, PartitionInfo, StreamInfo
-from liftbridge_client.transport import Watch
 
 NONE = EventTimes(0, 0)
 CAUSE = RetriableError("Socket closed")
@@ -140,6 +140,7 @@ async def test_each_listener_says_what_is_slow():
         (events.SubscriptionReconnects("s", 3, 17, CAUSE), ["s/3", "17", "Socket closed"]),
         (events.SubscriptionReconnects("s", 3, None, CAUSE), ["s/3", "its start"]),
         (events.SubscriptionTruncated("s", 3, 17, 20), ["s/3", "17", "unclean election"]),
+        (events.MembershipLost("g", "m", 3, CAUSE), ["3 partitions", "group g", CAUSE.advice]),
         (events.SlowCall("/x", "a:1", 1.5), ["/x", "a:1", "1.500 s"]),
         (events.SlowAcks("s", 3, 9, 1.5), ["s/3", "9 messages", "1.5 s"]),
         (events.EventsLost(4), ["4 events"]),

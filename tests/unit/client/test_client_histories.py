@@ -14,7 +14,7 @@ from liftbridge_client.aio.session import Session
 from liftbridge_client.aio.stream import Stream
 from liftbridge_client.aio.subscription import EPOCH_HEADER, Subscription
 from liftbridge_client.core.history import ReadHistory, cut_at
-from liftbridge_client.errors import RetriableError, error_of
+from liftbridge_client.errors import NotFoundError, RetriableError, error_of
 from liftbridge_client.events import SubscriptionTruncated
 from liftbridge_client.model import BrokerInfo, EventTimes, Metadata, PartitionInfo, StreamInfo
 from liftbridge_proto import api_pb2
@@ -51,7 +51,8 @@ def given_of(*epochs):
 class Log:
     """Records with leader epochs, and what a broker answers about them."""
 
-    def __init__(self, *runs, high_watermark=None, unclean_epoch=0):
+    def __init__(self, *runs, high_watermark=None, unclean_epoch=0, stream_id=7):
+        self.stream_id = stream_id
         self.unclean_epoch = unclean_epoch
         self.epochs = []
         self.values = []
@@ -62,7 +63,10 @@ class Log:
 
     def bounds(self, timestamp=None):
         found = data_pb2.PartitionBounds(
-            high_watermark=self.high_watermark, log_end=len(self.values), log_start=0
+            stream_id=self.stream_id,
+            high_watermark=self.high_watermark,
+            log_end=len(self.values),
+            log_start=0,
         )
         found.unclean_epoch = self.unclean_epoch
         for epoch, start in self.epochs:
@@ -129,7 +133,8 @@ class Cluster:
         values = list(enumerate(self.log.values))
         chosen = values[first::-1] if request.reverse else values[first:]
         messages = [api_pb2.Message(offset=at, value=value) for at, (_, value) in chosen]
-        return Call([api_pb2.Message(), *messages[:2]], self.log.epochs[-1][0])
+        epoch = self.log.epochs[-1][0] if self.log.epochs else 0
+        return Call([api_pb2.Message(), *messages[:2]], epoch)
 
     async def call(self, _method, request, **_options):
         timestamp = request.timestamp if request.HasField("timestamp") else None
@@ -196,6 +201,36 @@ async def test_reader_is_told_when_what_it_had_gave_its_place_to_a_former_leader
     with pytest.raises(TruncatedError, match="truncated s/0 at offset 2") as caught:
         await first(subscription(Cluster(*logs), resume=resume), 9)
     assert (caught.value.offset, caught.value.next_offset) == (2, 4)
+
+
+RECREATED = Log((1, 0, [b"A", b"B", b"C", b"D", b"E"]), stream_id=9)
+EMPTY = Log(stream_id=9)
+
+
+@pytest.mark.parametrize("resume", [False, True], ids=["batches", "messages"])
+@pytest.mark.parametrize("later", [RECREATED, EMPTY], ids=["filled", "empty"])
+async def test_reader_does_not_go_on_in_another_stream_of_the_same_name(resume, later):
+    """Its offsets begin anew: what lies below the reader's would be skipped."""
+    logs = [BEFORE, BEFORE, later] if resume else [BEFORE, later]
+    cluster = Cluster(*logs)
+    with pytest.raises(NotFoundError, match="stream s has id 9, not 7: it was recreated"):
+        await first(subscription(cluster, resume=resume), 9)
+    assert cluster.stats.received == 4
+
+
+async def test_reader_names_the_stream_when_it_asks_for_batches():
+    """It may be created anew after the look at its bounds."""
+    cluster = Cluster(BEFORE)
+    await first(subscription(cluster), 4)
+    assert [request.stream_id for _, request in cluster.asked] == [7]
+
+
+async def test_replica_that_still_has_the_former_stream_is_not_the_end():
+    former = Log((1, 0, [b"a", b"b", b"c"]), stream_id=5)
+    cluster = Cluster(TWO, TWO, former, *[CLEAN] * 3)
+    found = await first(subscription(cluster, resume=True, read_replica=True), 5)
+    assert [value for _, value in found] == [b"a", b"b", b"c", b"d", b"e"]
+    assert "has id 5, not 7" in str([event.cause for event in cluster.emitted])
 
 
 async def test_election_between_the_look_and_the_read_is_noticed():

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from liftbridge_client import LiftbridgeError, OutcomeUnknownError
-from liftbridge_client.aio.lane import Item, Lane
+from liftbridge_client.aio.items import Item
+from liftbridge_client.aio.lane import Lane
 from liftbridge_client.model import Ack
 
 FIRST = Ack("s", 0, 3, 9)

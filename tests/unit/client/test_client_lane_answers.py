@@ -12,7 +12,8 @@ from liftbridge_client import (
     SequenceError,
     TooLargeError,
 )
-from liftbridge_client.aio.lane import Item, Lane, _RenumberedError
+from liftbridge_client.aio.items import Item
+from liftbridge_client.aio.lane import Lane, _RenumberedError
 from liftbridge_client.errors import error_of
 from liftbridge_proto.ext.v1 import data_pb2
 

@@ -14,6 +14,7 @@ TWINS = [
     (lb.Publisher, lb.SyncPublisher),
     (lb.Subscription, lb.SyncSubscription),
     (lb.Events, lb.SyncEvents),
+    (lb.Consumer, lb.SyncConsumer),
     (lb.AdminClient, lb.SyncAdminClient),
     (lb.AccessControl, lb.SyncAccessControl),
 ]
@@ -83,6 +84,17 @@ def test_every_public_class_with_calls_has_a_twin():
 def test_both_are_made_with_the_same_arguments():
     one, other = inspect.signature(lb.connect), inspect.signature(lb.connect_sync)
     assert one.parameters == other.parameters
+
+
+def test_both_join_groups_with_the_same_arguments():
+    one, other = vars(lb.Consumers)["join"], vars(lb.SyncConsumers)["join"]
+    assert parameters(one) == parameters(other)
+    for function in (one, other):
+        expected = set(inspect.signature(function).parameters)
+        found = [
+            set(inspect.signature(overload).parameters) for overload in get_overloads(function)
+        ]
+        assert found == [expected, expected]
 
 
 @pytest.mark.parametrize(

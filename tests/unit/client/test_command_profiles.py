@@ -85,3 +85,13 @@ def test_current_profile_that_is_not_there_is_told_with_the_file(place, capsys):
     line = told(capsys, place, "streams")
     assert "no such profile: gone, which is the current one in" in line
     assert "known: a" in line
+
+
+def test_files_of_a_profile_are_those_beside_it(place):
+    place.write_bytes(
+        b'[profiles.a]\nca = "ca.crt"\ntoken_file = "../token"\nkey = "/etc/key.pem"\n'
+    )
+    found = profiles.load().by_name["a"]
+    assert found.ca == str(place.parent / "ca.crt")
+    assert found.token_file == str(place.parent / "../token")
+    assert (found.key, found.cert) == ("/etc/key.pem", "")

@@ -20,7 +20,7 @@ from liftbridge_broker.controller.consumer_groups.commands import (
     ReleasePartitions,
 )
 from liftbridge_broker.controller.consumer_groups.coordinator_reports import CoordinatorReports
-from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.errors import CorruptionError, LiftbridgeError
 from liftbridge_broker.model.groups import (
     GROUP_PARTITIONS_MAX,
     MEMBERS_MAX,
@@ -31,6 +31,8 @@ from liftbridge_broker.model.groups import (
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName
 from liftbridge_broker.model.units import SECOND_NS
+from liftbridge_broker.wire.snapshots import decode_state, encode_state
+from liftbridge_proto.internal.v1 import metadata_pb2 as pb
 from liftbridge_testkit.controller_world import ControllerWorld
 
 
@@ -314,6 +316,38 @@ def test_a_partition_moves_once_its_holder_let_go(world: Groups) -> None:
     world.ok(world.release("m1"))
     assert world.member("m2").held == second.target
     assert len(world.member("m1").held) == 2
+
+
+def test_a_partition_is_held_since_the_assignment_that_gave_it(world: Groups) -> None:
+    """A release grants in the group epoch of the assignment, which its new holder may know."""
+    founded = world.joined("m1").member_epoch
+    world.joined("m2")
+    divided = world.group().group_epoch
+    world.ok(world.release("m1"))
+    (one, two), (three, four) = world.member("m1").held, world.member("m2").held
+    assert world.member("m1").holds == {one: founded, two: founded}
+    assert world.member("m2").holds == {three: divided, four: divided}
+    world.ok(LeaveGroup(group_id="g", member_id="m2"))
+    left = world.group().group_epoch
+    again = {one: founded, two: founded, three: left, four: left}
+    assert world.member("m1").holds == again
+    assert divided < left
+
+
+def test_a_snapshot_tells_since_when_partitions_are_held_or_that_it_is_unknown(
+    world: Groups,
+) -> None:
+    since = world.joined("m1").held_since
+    snapshot = pb.Snapshot.FromString(encode_state(world.state))
+    (member,) = snapshot.groups[0].members
+    assert tuple(member.held_since) == since
+    for damaged in (since[1:], (*since, since[0]), (99, *since[1:])):
+        member.held_since[:] = damaged
+        with pytest.raises(CorruptionError, match="disordered epochs of what is held"):
+            decode_state(snapshot.SerializeToString())
+    member.ClearField("held_since")
+    restored = decode_state(snapshot.SerializeToString()).groups["g"]
+    assert restored.members[0].held_since == (0, 0, 0, 0)
 
 
 def test_a_late_release_takes_nothing_that_was_assigned_again(world: Groups) -> None:

@@ -13,6 +13,7 @@ from liftbridge_broker.controller.commands import (
     DeleteStream,
     PauseStream,
     ResumeStream,
+    SetActivity,
     SetFeatureLevel,
     SetReadonly,
 )
@@ -320,6 +321,22 @@ def test_it_is_on_while_one_broker_wants_it() -> None:
     change(world, creation("again"))
     streams = ["on1True", "on2True", "on1False", "again"]
     assert settle(world) == [f"CREATE {name}" for name in (ACTIVITY_STREAM, *streams)]
+
+
+def test_changes_are_stored_if_it_is_off_before_the_stream_exists() -> None:
+    """The broker that turned it on is killed before it creates the stream, and then without it."""
+    world = world_of(on=())
+    broker_epoch = world[1].node.state.brokers[BROKERS[0]].broker_epoch
+    world[1].kill()
+    change(
+        world,
+        SetActivity(broker=BROKERS[0], broker_epoch=broker_epoch, is_wanted=True),
+        creation("on"),
+    )
+    world[1].restart()
+    world.until(lambda: world.is_whole and not is_wanted(world), milliseconds=WHOLE)
+    change(world, creation("off"))
+    assert settle(world) == ["CREATE on", f"CREATE {ACTIVITY_STREAM}"]
 
 
 def test_many_changes_need_few_commands() -> None:

@@ -72,7 +72,7 @@ class Reader:
 
     def pull(self):
         while self.end is None:
-            slices, self.end, waits = self.subscription.pull(1 << 20)
+            slices, _, self.end, waits = self.subscription.pull(1 << 20)
             self.data += b"".join(bytes(piece) for piece in slices)
             if waits:
                 return

@@ -299,28 +299,55 @@ def test_rewrapping_without_the_former_key_names_it_and_changes_nothing() -> Non
     assert world.node.state.streams[_id(world)].data_key == key
 
 
-def test_changed_cipher_text_takes_the_partition_offline_and_stays() -> None:
+def _segment(world: NodeWorld, partition: Partition) -> str:
+    """Return the only segment of a partition."""
+    folder = f"-{partition.stream}/{partition.number}/"
+    (found,) = (
+        path for path in world.files.paths("streams") if folder in path and path.endswith(".log")
+    )
+    return found
+
+
+@pytest.mark.parametrize("place", ["offset", "partition", "stream"])
+def test_record_swapped_with_one_of_another_place_takes_the_partition_offline(place: str) -> None:
     world = world_of(HeldKeys(**K1))
-    publish(world, world.create(encryption=True), SECRETS[0])
-    publish(world, world.partition(), SECRETS[0])
-    (path,) = [path for path in world.files.paths("streams") if path.endswith(".log")]
-    data = bytearray(world.files.content(path))
-    size = read_header(bytes(data), 0).size
-    assert read_header(bytes(data), size).attributes & ATTRIBUTE_ENCRYPTED
-    # Both batches are of the same size: exchange what is encrypted, and correct the checksums.
-    bodies = data[HEADER_SIZE:size], data[size + HEADER_SIZE :]
-    data[HEADER_SIZE:size], data[size + HEADER_SIZE :] = bodies[1], bodies[0]
-    for start in (0, size):
-        data[start + 8 : start + 12] = crc32c(bytes(data[start + 12 : start + size])).to_bytes(4)
+    world.create(encryption=True, partitions=2)
+    world.create("t", encryption=True)
+    places = {
+        "offset": [world.partition(), world.partition()],
+        "partition": [world.partition(), world.partition("s", 1)],
+        "stream": [world.partition(), world.partition("t")],
+    }[place]
+    for partition in places:
+        publish(world, partition, SECRETS[0])
+    ids = [partition.partition_id for partition in places]
+    files = {partition.partition_id: _segment(world, partition) for partition in places}
     world.stop()
-    world.files.put(path, bytes(data))
+    # All batches are of the same size: exchange what is encrypted, and correct the checksums.
+    data = {one: bytearray(world.files.content(path)) for one, path in files.items()}
+    size = read_header(bytes(data[ids[0]]), 0).size
+    assert read_header(bytes(data[ids[0]]), 0).attributes & ATTRIBUTE_ENCRYPTED
+    starts = (0, size if place == "offset" else 0)
+    bodies = [
+        bytes(data[one][start + HEADER_SIZE : start + size])
+        for one, start in zip(ids, starts, strict=True)
+    ]
+    for one, start, body in zip(ids, starts, reversed(bodies), strict=True):
+        data[one][start + HEADER_SIZE : start + size] = body
+        checksum = crc32c(bytes(data[one][start + 12 : start + size]))
+        data[one][start + 8 : start + 12] = checksum.to_bytes(4)
+    for one, path in files.items():
+        world.files.put(path, bytes(data[one]))
     world.start()
-    reading = world.subscribe(world.partition())
-    world.settle()
-    assert isinstance(reading.end, CorruptionError)
-    assert world.partition().offline_reason
-    assert [told["path"] for told in world.told("corruption_found")] == [path]
-    assert world.files.content(path) == bytes(data)
+    for partition in places:
+        reading = world.subscribe(world.partition(partition.stream, partition.number))
+        world.settle()
+        assert isinstance(reading.end, (CorruptionError, PartitionOfflineError))
+        assert world.partition(partition.stream, partition.number).offline_reason
+    assert {told["path"] for told in world.told("corruption_found")} == {*files.values()}
+    assert {path: world.files.content(path) for path in files.values()} == {
+        path: bytes(data[one]) for one, path in files.items()
+    }
 
 
 def test_duplicates_of_an_idempotent_publisher_are_found_after_a_restart() -> None:

@@ -6,7 +6,7 @@ from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.groups import Group, Member
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
 from liftbridge_broker.model.units import SECOND_NS
-from liftbridge_broker.node.groups.sessions import RETRY_NS, MemberSessions
+from liftbridge_broker.node.groups.sessions import BUSY_NS, RETRY_NS, MemberSessions
 
 TIMEOUT_NS = 15 * SECOND_NS
 A = BrokerId("a")
@@ -30,6 +30,11 @@ def group(*members: str, coordinator: str = "a", since: int = 5, joined: int = 5
     )
 
 
+FOUND = group("m1", "m2")
+MOVED = replace(FOUND, coordinator_epoch=MetadataIndex(8))
+"""The same, with another coordinator since its members joined."""
+
+
 def state_of(*groups: Group) -> ClusterState:
     return ClusterState(groups={one.group_id: one for one in groups})
 
@@ -50,7 +55,7 @@ def expired(sessions: MemberSessions, *seconds: float) -> list[str]:
 
 def test_members_expire_one_by_one_after_their_last_heartbeat() -> None:
     sessions = sessions_of(group("m1", "m2"))
-    sessions.on_heartbeat("g", "m1", at(110))
+    sessions.on_heartbeat(FOUND, "m1", at(110))
     assert sessions.next_deadline(TIMEOUT_NS) == at(107.5)
     assert expired(sessions, 107, 114) == []
     (command,) = sessions.expired(TIMEOUT_NS, at(115))
@@ -65,7 +70,7 @@ def test_members_expire_one_by_one_after_their_last_heartbeat() -> None:
 def test_a_heartbeat_ends_a_wait_for_an_expiry() -> None:
     sessions = sessions_of(group("m1"))
     assert expired(sessions, 107, 115) == ["m1"]
-    sessions.on_heartbeat("g", "m1", at(115.1))
+    sessions.on_heartbeat(FOUND, "m1", at(115.1))
     assert expired(sessions, 120, 126) == []
     assert len(sessions) == 1
 
@@ -74,7 +79,7 @@ def test_only_the_coordinator_watches() -> None:
     sessions = sessions_of(group("m1", coordinator="b"))
     assert len(sessions) == 0
     assert sessions.next_deadline(TIMEOUT_NS) is None
-    sessions.on_heartbeat("g", "m1", at(101))
+    sessions.on_heartbeat(FOUND, "m1", at(101))
     assert len(sessions) == 0
 
 
@@ -110,3 +115,46 @@ def test_a_late_check_expires_nobody() -> None:
     assert expired(sessions, 140) == []
     assert expired(sessions, 147, 154) == []
     assert expired(sessions, 155) == ["m1", "m2"]
+
+
+def expired_of_short(sessions: MemberSessions, *seconds: float) -> list[str]:
+    """As `expired`, with sessions of 1 s."""
+    found: list[str] = []
+    for one in seconds:
+        found = [command.member_id for command in sessions.expired(SECOND_NS, at(one))]
+    return found
+
+
+def test_members_of_a_classic_group_have_time_to_find_a_new_coordinator() -> None:
+    assert BUSY_NS == 10 * SECOND_NS
+    sessions = sessions_of(MOVED)
+    assert expired_of_short(sessions, *range(101, 110)) == []
+    assert expired_of_short(sessions, 110) == ["m1", "m2"]
+
+
+def test_members_of_a_classic_group_have_time_to_act_on_a_change() -> None:
+    sessions = sessions_of(group("m1"))
+    sessions.on_heartbeat(FOUND, "m1", at(100.5))  # the answer names another epoch
+    assert expired_of_short(sessions, 101, 102, 103) == []
+    sessions.on_heartbeat(FOUND, "m1", at(103.1))  # and the member has acted on it
+    assert sessions.next_deadline(SECOND_NS) == at(103.5)
+    assert expired_of_short(sessions, 104) == []
+    assert expired_of_short(sessions, 104.1) == ["m1"]
+
+
+def test_members_that_join_are_silent_for_a_session_at_most() -> None:
+    joined = replace(group("m1", joined=9), group_epoch=MetadataIndex(9))
+    assert expired_of_short(sessions_of(joined), 101) == ["m1"]
+    sessions = sessions_of(joined)
+    sessions.on_heartbeat(joined, "m1", at(100.5))  # nothing is new since it joined
+    assert expired_of_short(sessions, 101) == []
+    assert expired_of_short(sessions, 101.5) == ["m1"]
+
+
+def test_members_of_an_incremental_group_are_never_silent_for_longer() -> None:
+    incremental = replace(MOVED, is_incremental=True)
+    assert expired_of_short(sessions_of(incremental), 101) == ["m1", "m2"]
+    sessions = sessions_of(incremental)
+    for one in ("m1", "m2"):
+        sessions.on_heartbeat(incremental, one, at(100.5))
+    assert expired_of_short(sessions, 101, 101.5) == ["m1", "m2"]

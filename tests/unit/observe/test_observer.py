@@ -101,6 +101,16 @@ def test_repeated_events_are_limited_counted_and_told_of_later(stream):
     assert observer.samples()["transitions_total"]["partition_offline"] == LINES_MAX + 52
 
 
+def test_every_event_of_the_audit_is_told(stream):
+    observer = StructlogObserver(CATALOGUE, monotonic_ns=Clock())
+    for number in range(LINES_MAX + 50):
+        observer.transition("audit", {"request": str(number)})
+    told = events(stream)
+    assert len(told) == LINES_MAX + 50
+    assert not any("suppressed" in event for event in told)
+    assert [one.kind for one in CATALOGUE.transitions.values() if not one.is_limited] == ["audit"]
+
+
 def test_kind_that_is_not_listed_is_still_told(stream):
     observer = StructlogObserver(CATALOGUE)
     observer.transition("no_such_kind", {"stream": "s"})

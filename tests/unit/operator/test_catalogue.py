@@ -18,7 +18,7 @@ from liftbridge_operator.model.crds.definitions import NOT_SEEN
 
 CATALOGUE = load_catalogue()
 CONDITIONS = list(CATALOGUE.conditions.values())
-KINDS = ("LiftbridgeCluster", "Stream", "StreamPipeline")
+KINDS = ("LiftbridgeCluster", "Stream", "StreamPipeline", "LiftbridgeUser")
 WORD = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 SENTENCE = re.compile(r"[A-Z{`].*\.", re.DOTALL)
 
@@ -110,7 +110,7 @@ def test_labels_of_metrics_are_bounded():
     labels = CATALOGUE.label_values()
     assert len(labels) == len(set(labels))
     assert ("Stream", "Ready", "True", "Reconciled") in labels
-    assert len(labels) <= 220
+    assert len(labels) <= 230
 
 
 def test_text_takes_its_values_and_no_others():

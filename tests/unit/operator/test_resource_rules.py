@@ -19,6 +19,7 @@ TABLES = {
     "LiftbridgeCluster": "cluster.yaml",
     "Stream": "stream.yaml",
     "StreamPipeline": "pipeline.yaml",
+    "LiftbridgeUser": "user.yaml",
 }
 EXAMPLES = [example for name in TABLES.values() for example in load_examples(FOLDER / name)]
 

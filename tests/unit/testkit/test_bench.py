@@ -148,8 +148,8 @@ def test_tables_take_the_place_of_the_old_ones_in_the_page(tmp_path: Path) -> No
     page = tmp_path / "page.md"
     page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
     found = samples([80_000.0], [100_000.0])
-    result = report.document(found, Sizes(), 1, "a generator", None, None, None, 0.5)
-    report.replace_marked(page, report.markdown(found, None, None, None, result))
+    result = report.document(found, Sizes(), 1, "a generator", None, None, None, None, (), 0.5)
+    report.replace_marked(page, report.markdown(found, None, None, None, None, (), result))
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith(f"{report.END}\nafter\n")

@@ -29,7 +29,8 @@ class Identity:
         principal: Whom the call acts for.
         proof: How that was proven.
         expires: Unix seconds at which the proof ends; 0 for never.
-        source: What vouches for it: the id of an API token, or of the key of a JWT.
+        source: What vouches for it: the id of an API token with the time of its creation, or the
+            fingerprint of the key of a JWT.
     """
 
     principal: Principal = ANONYMOUS

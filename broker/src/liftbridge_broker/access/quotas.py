@@ -45,7 +45,7 @@ class Quota(NamedTuple):
     """Limits; 0 is none.
 
     Attributes:
-        publish_bytes: Bytes of keys and values published in a second through one broker.
+        publish_bytes: Bytes of publishing requests in a second through one broker.
         publish_messages: Messages published in a second through one broker.
         read_bytes: Bytes sent to readers in a second by one broker.
         read_messages: Messages sent to readers in a second by one broker.
@@ -95,9 +95,24 @@ class _Bucket:
     """A leaky bucket: the time at which everything taken so far is paid for.
 
     A rate may be exceeded for a second before a debt begins, because clients send in batches.
+
+    Attributes:
+        paid_at: That time.
+        per_second: Rate by which it was computed; 0 before the first.
     """
 
     paid_at: int
+    per_second: int = 0
+
+    def renew(self, per_second: int, now: int) -> None:
+        """Use a rate from now on: a debt is of units, so that a larger rate pays it sooner."""
+        if per_second != self.per_second:
+            owed_ns = max(0, self.paid_at - now)
+            if owed_ns:
+                self.paid_at = now
+                if per_second:
+                    self.paid_at += owed_ns * self.per_second // per_second
+            self.per_second = per_second
 
     def take(self, units: int, per_second: int, now: int) -> int:
         """Take units; return the resulting debt in nanoseconds, 0 for none."""
@@ -112,6 +127,11 @@ class _Buckets:
 
     of_bytes: _Bucket
     of_messages: _Bucket
+
+    def renew(self, per_second: tuple[int, int], now: int) -> None:
+        """Use the rates of bytes and messages from now on."""
+        self.of_bytes.renew(per_second[0], now)
+        self.of_messages.renew(per_second[1], now)
 
     def debt(self, now: int) -> int:
         """Return the larger debt, nanoseconds."""
@@ -152,6 +172,7 @@ class Rates:
             if not any(per_second):
                 continue
             buckets = self._of(_BucketKey(owner, direction), now)
+            buckets.renew(per_second, now)
             debt = 0
             if per_second[0]:
                 debt = buckets.of_bytes.take(size, per_second[0], now)
@@ -171,8 +192,10 @@ class Rates:
         """
         for owner, quota in _owners(quotas, principal, stream):
             buckets = self._buckets.get(_BucketKey(owner, direction))
-            if buckets is None or not any(_rates_of(quota, direction)):
+            per_second = _rates_of(quota, direction)
+            if buckets is None or not any(per_second):
                 continue
+            buckets.renew(per_second, now)
             debt = buckets.debt(now)
             if debt > DEBT_NS_MAX:
                 raise LimitError(
@@ -180,17 +203,32 @@ class Rates:
                     f"{debt // SECOND_NS} s ahead; {direction} more slowly or get a larger quota"
                 )
 
+    def owed(
+        self, quotas: Quotas, principal: str, stream: str, direction: Direction, now: int
+    ) -> int:
+        """Return the larger debt of a principal and a stream under their present quotas."""
+        owed = 0
+        for owner, quota in _owners(quotas, principal, stream):
+            buckets = self._buckets.get(_BucketKey(owner, direction))
+            if buckets is not None:
+                buckets.renew(_rates_of(quota, direction), now)
+                owed = max(owed, buckets.debt(now))
+        return owed
+
     def bytes_at_once(self, quotas: Quotas, principal: str, stream: str, bytes_max: int) -> int:
         """Return how many bytes to send to a reader at once: those of a second at most."""
         for _, quota in _owners(quotas, principal, stream):
             bytes_max = min(bytes_max, quota.read_bytes or bytes_max)
         return bytes_max
 
-    def debt_of(self, principal: str, direction: Direction, now: int) -> int:
+    def debt_of(self, quotas: Quotas, principal: str, direction: Direction, now: int) -> int:
         """Return the debt of a principal by its own rates, nanoseconds."""
         owner = QuotaKey(QuotaKind.PRINCIPAL, principal)
         buckets = self._buckets.get(_BucketKey(owner, direction))
-        return 0 if buckets is None else buckets.debt(now)
+        if buckets is None:
+            return 0
+        buckets.renew(_rates_of(quota_of(quotas, principal), direction), now)
+        return buckets.debt(now)
 
     def _of(self, key: _BucketKey, now: int) -> _Buckets:
         """Return the buckets of an owner, which become the last used ones."""

@@ -50,15 +50,42 @@ def overlaps(one: str, other: str) -> bool:
     return len(ours) == len(theirs)
 
 
+def may_begin(pattern: str, prefix: str) -> bool:
+    """Return whether some name that a pattern matches begins with a prefix."""
+    given, wanted = pattern.split("."), prefix.split(".")
+    for token, part in zip(given, wanted[:-1], strict=False):
+        if token == _REST:
+            return True
+        if token not in (_ONE, part):
+            return False
+    if len(given) < len(wanted):
+        return False
+    last = given[len(wanted) - 1]
+    return last in (_ONE, _REST) or last.startswith(wanted[-1])
+
+
 class _Names:
     """The rules for one kind of resource with one effect, by how they name it.
 
     All of them are added before the first look-up.
+
+    Attributes:
+        operations: Operations of all rules.
+        exact: Operations by name; so too for prefixes and patterns.
     """
 
-    __slots__ = ("_by_match", "_expressions", "_lengths", "exact", "patterns", "prefixes")
+    __slots__ = (
+        "_by_match",
+        "_expressions",
+        "_lengths",
+        "exact",
+        "operations",
+        "patterns",
+        "prefixes",
+    )
 
     def __init__(self) -> None:
+        self.operations = 0
         self.exact: dict[str, int] = {}
         self.prefixes: dict[str, int] = {}
         self.patterns: dict[str, int] = {}
@@ -73,7 +100,15 @@ class _Names:
     def add(self, rule: AccessRule) -> None:
         """Add the operations of a rule."""
         names = self._by_match[rule.match]
-        names[rule.name] = names.get(rule.name, 0) | operations_of(rule.kind, rule.operations)
+        operations = operations_of(rule.kind, rule.operations)
+        names[rule.name] = names.get(rule.name, 0) | operations
+        self.operations |= operations
+
+    def of_everything(self, kind: ResourceKind) -> int:
+        """Return the operations of rules that name every resource of their kind."""
+        if kind is ResourceKind.CLUSTER:
+            return self.operations
+        return self.prefixes.get("", 0) | self.patterns.get(_REST, 0)
 
     def of_name(self, name: str) -> int:
         """Return the operations of all rules that name this resource."""
@@ -116,6 +151,9 @@ class _Names:
         for name, operations in (*self.exact.items(), *self.patterns.items()):
             if overlaps(name, wide):
                 found |= operations
+        for prefix, operations in self.prefixes.items():
+            if may_begin(wide, prefix):
+                found |= operations
         return found
 
 
@@ -134,7 +172,7 @@ class Rights:
         rules: All rules that apply to it.
 
     Attributes:
-        is_known: Whether any rule allows it anything.
+        is_known: Whether any rule allows it anything, and none denies that on everything.
     """
 
     __slots__ = ("_allowed", "_caches", "_denied", "is_known")
@@ -143,10 +181,12 @@ class Rights:
         self._allowed = {kind: _Names() for kind in ResourceKind}
         self._denied = {kind: _Names() for kind in ResourceKind}
         self._caches: list[dict[str, int]] = [{} for _ in range(len(ResourceKind) + 1)]
-        self.is_known = False
         for rule in rules:
             (self._denied if rule.is_denied else self._allowed)[rule.kind].add(rule)
-            self.is_known = self.is_known or not rule.is_denied
+        self.is_known = any(
+            self._allowed[kind].operations & ~self._denied[kind].of_everything(kind)
+            for kind in ResourceKind
+        )
 
     def allows(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
         """Return whether an operation is allowed and not denied."""
@@ -159,9 +199,13 @@ class Rights:
             cache[name] = found
         return found & operation != 0
 
+    def denies_part(self, operation: Operation, kind: ResourceKind, pattern: str) -> bool:
+        """Return whether an operation is denied on anything that a pattern matches; not cached."""
+        return self._denied[kind].of_any_in(pattern) & operation != 0
+
     def _look_up(self, kind: ResourceKind, name: str) -> int:
         allowed, denied = self._allowed[kind], self._denied[kind]
-        if kind is ResourceKind.SUBJECT and has_wildcard(name):
+        if kind is ResourceKind.SUBJECT and has_wildcard(name):  # guard Access.wide
             may, may_not = allowed.of_all_in(name), denied.of_any_in(name)
         else:
             may, may_not = allowed.of_name(name), denied.of_name(name)

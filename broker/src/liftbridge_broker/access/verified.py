@@ -5,7 +5,6 @@ lives as long as the process. It is bounded; beyond that, the token unused the l
 and must be verified again.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
@@ -50,6 +49,6 @@ class VerifiedTokens:
             del self._known[next(iter(self._known))]
         self._known[digest] = (identity, now + VERIFIED_NS)
 
-    def keep_if(self, holds: Callable[[Identity], bool]) -> None:
-        """Forget the tokens whose identity no longer holds."""
-        self._known = {name: one for name, one in self._known.items() if holds(one[0])}
+    def clear(self) -> None:
+        """Forget all tokens."""
+        self._known.clear()

@@ -4,10 +4,7 @@ Both pay Python's cost once per batch: values arrive as one repeated field that 
 one step, and stored batches leave byte for byte.
 """
 
-import asyncio
 from collections.abc import Iterator
-from functools import partial
-from itertools import chain
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -17,6 +14,7 @@ from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.grpc.turns import Turns, Waker
 from liftbridge_broker.api.publish_async import check_publish
+from liftbridge_broker.api.read_pause import ReadPause
 from liftbridge_broker.api.streams import decode
 from liftbridge_broker.errors import (
     FailedPreconditionError,
@@ -40,7 +38,7 @@ from liftbridge_broker.errors import (
     UnimplementedError,
 )
 from liftbridge_broker.model.ids import Offset, stream_of
-from liftbridge_broker.model.units import MIB, SECOND_NS
+from liftbridge_broker.model.units import MIB
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import Stored
 from liftbridge_broker.node.reading.bulk import BulkRange, BulkRead, Chunk
@@ -165,7 +163,7 @@ class PublishBatchCall:
                     f"request: more than {FIELDS_MAX} entries in all of its lists; "
                     "send fewer records in one request"
                 )
-            delay_ns = self._publish(request, acks)
+            delay_ns = self._publish(request, acks, len(raw))
         except LiftbridgeError as error:
             self.context.count_refused(error, max(1, len(request.values)))
             acks.refused(error)
@@ -173,9 +171,9 @@ class PublishBatchCall:
             self._is_paused = True
             self._call.pause_reading()
         else:
-            self.context.brake.apply(self._call, delay_ns)
+            self.context.hold_back(self._call, request.stream, delay_ns)
 
-    def _publish(self, request: data_pb2.PublishBatchRequest, acks: _BatchAck) -> int:
+    def _publish(self, request: data_pb2.PublishBatchRequest, acks: _BatchAck, size: int) -> int:
         """Publish a request; return how long its quota allows no further one, nanoseconds."""
         self._call.authorize(request)
         node = self.context.node
@@ -188,7 +186,7 @@ class PublishBatchCall:
             self._call.principal.name,
             request.stream,
             messages=acks.count,
-            sizes=map(len, chain(request.values, request.keys)),
+            sizes=(size,),
         )
         clock = self.context.clock
         node.publish(partition, run, clock.now(), clock.wall_ns())
@@ -225,7 +223,7 @@ class FetchBatchesCall:
         self._unclean_epoch: int | None = None
         self._has_request = False
         self._is_pumping = False
-        self._rest: asyncio.TimerHandle | None = None
+        self._pause = ReadPause(context, call)
         call.on_messages = self._on_messages
         call.on_writable = self._pump
         call.on_cancel = self._close
@@ -279,7 +277,8 @@ class FetchBatchesCall:
         self, request: data_pb2.FetchBatchesRequest, partition: Partition, wanted: BulkRange
     ) -> None:
         self._check_history(partition)
-        self._call.authorize(request)  # the rules may have changed since
+        # The rules may have changed since.
+        self._call.authorize(request)  # guard Access.bulk_read
         self._context.take_subscription(self._call)
         try:
             wake = Waker(self._turns, self._call, self._pump).wake
@@ -297,7 +296,7 @@ class FetchBatchesCall:
     def _pump(self) -> None:
         """Send while there is data, the transport accepts it and the quota allows it."""
         read, call, quotas = self._read, self._call, self._context.quotas
-        if read is None or self._is_pumping or self._rest is not None:
+        if read is None or self._is_pumping or self._pause.is_on:
             return
         principal, stream = call.principal.name, read.partition.stream
         bytes_max = quotas.bytes_at_once(principal, stream, CHUNK_BYTES)
@@ -313,24 +312,15 @@ class FetchBatchesCall:
                     call.finish()
                     return
                 call.send_message(self._response(read, chunk))
-                sizes, count = (len(chunk.data),), partial(int, chunk.count)
-                if delay_ns := quotas.read(principal, stream, count=count, sizes=sizes):
-                    self._rest_for(delay_ns)
+                sizes = (len(chunk.data),)
+                if delay_ns := quotas.read(principal, stream, messages=chunk.count, sizes=sizes):
+                    self._pause.begin(stream, delay_ns, self._pump)
                     break
             read.release()
         except LiftbridgeError as error:
             self._end(error)
         finally:
             self._is_pumping = False
-
-    def _rest_for(self, delay_ns: int) -> None:
-        """Send nothing more for a time."""
-        go_on = self._context.in_turn(self._call, self._go_on)
-        self._rest = asyncio.get_running_loop().call_later(delay_ns / SECOND_NS, go_on)
-
-    def _go_on(self) -> None:
-        self._rest = None
-        self._pump()
 
     def _check_history(self, partition: Partition) -> None:
         """Check that the log belongs to the history that the client reads, if it names one.
@@ -370,9 +360,7 @@ class FetchBatchesCall:
 
     def _close(self) -> None:
         read, self._read = self._read, None
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
+        self._pause.cancel()
         if read is not None:
             self._context.access.forget(self._call)
             self._context.release_subscription(self._call)

@@ -8,8 +8,9 @@ so that copies are delayed and never dropped.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
+from liftbridge_broker.api import quota_gate
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
@@ -20,6 +21,17 @@ LOOK_NS: Final = 2 * MILLISECOND_NS
 """Interval of backlog checks; sending 8 MiB to the server takes about ten intervals."""
 
 HELD_MIN: Final = 64
+
+
+class _Hold(NamedTuple):
+    """Why a call is held: until `due`, or until the debt by its quota is paid if that is sooner."""
+
+    due: Instant
+    owed: Callable[[], int]
+
+
+def _nothing() -> int:
+    return 0
 
 
 class Brake:
@@ -38,24 +50,25 @@ class Brake:
         self._node = node
         self._now = now
         self._do_later = do_later
-        self._held: dict[Call, Instant] = {}
+        self._held: dict[Call, _Hold] = {}
         self._held_max = HELD_MIN
         self._timer: asyncio.TimerHandle | None = None
         self._look_at = Instant(0)
 
-    def apply(self, call: Call, delay_ns: int = 0) -> None:
+    def apply(self, call: Call, delay_ns: int = 0, owed: Callable[[], int] = _nothing) -> None:
         """Pause reading of a call for a time, and while the node is congested. Called once a turn.
 
-        Cheap when nothing holds it back (bench: `tests/bench/run.py`, row PublishAsync).
+        `owed` returns the time that the quota still asks for, which a larger quota shortens. Cheap
+        when nothing holds it back (bench: `tests/bench/run.py`, row PublishAsync).
         """
         if not delay_ns and (not self._node.is_congested or call in self._held):
             return
         if len(self._held) >= self._held_max:
-            self._held = {one: due for one, due in self._held.items() if one.is_open}
+            self._held = {one: hold for one, hold in self._held.items() if one.is_open}
             self._held_max = max(HELD_MIN, 2 * len(self._held))
-        self._held[call] = Instant(self._now() + delay_ns)
+        self._held[call] = _Hold(Instant(self._now() + delay_ns), owed)
         call.pause_reading()
-        self._look_after(delay_ns)
+        self._look_after(min(delay_ns, quota_gate.LOOK_NS))
 
     def _look_after(self, delay_ns: int) -> None:
         """Check the calls after a time at the latest."""
@@ -76,13 +89,14 @@ class Brake:
         held, self._held = self._held, {}
         self._do_later(in_steps(held, partial(self._release, held)))
 
-    def _release(self, held: Mapping[Call, Instant], call: Call) -> None:
+    def _release(self, held: Mapping[Call, _Hold], call: Call) -> None:
         """Resume a call that was held, unless it must wait longer or is held again since."""
         if call in self._held or not call.is_open:
             return
-        left_ns = held[call] - self._now()
+        hold = held[call]
+        left_ns = min(hold.due - self._now(), hold.owed())
         if left_ns > 0:
-            self._held[call] = held[call]
-            self._look_after(left_ns)
+            self._held[call] = hold
+            self._look_after(min(left_ns, quota_gate.LOOK_NS))
         else:
             call.resume_reading()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from liftbridge_broker.access.quotas import Direction
 from liftbridge_broker.api.access.control import AccessControl
 from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.grpc.call import Call
@@ -85,6 +86,14 @@ class Context:
             )
         self.quotas.take_subscription(call.principal.name, weight)
         self.subscription_count += weight
+
+    def hold_back(self, call: Call, stream: str, delay_ns: int) -> None:
+        """Read a publishing call no further for a time by its quota, and while NATS is behind."""
+        if delay_ns:
+            owed = partial(self.quotas.owed, call.principal.name, stream, Direction.PUBLISH)
+            self.brake.apply(call, delay_ns, owed)
+        else:
+            self.brake.apply(call)
 
     def creator(self, call: Call) -> str:
         """Return whom a stream that a call creates belongs to; empty below feature level 4."""

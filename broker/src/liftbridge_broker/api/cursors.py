@@ -21,6 +21,7 @@ from liftbridge_broker.groups.cursors import (
     check_cursor,
     cursor_key,
     cursors_partition,
+    position_in,
     stamp,
 )
 from liftbridge_broker.model.groups import CURSOR_PREFIX
@@ -140,7 +141,8 @@ class CursorService:
             )
 
     def fetch(self, call: Call, raw: bytes) -> None:
-        """Serve `FetchCursor`: the latest value stored, -1 without a value."""
+        """Serve `FetchCursor`: the latest value stored, -1 without a value for this stream."""
+        node = self._context.node
         request = decode(call, api_pb2.FetchCursorRequest, raw)
         if request is None:
             return
@@ -153,7 +155,9 @@ class CursorService:
             if isinstance(outcome, LiftbridgeError):
                 answer.refused(outcome)
             else:
-                answer.reply(api_pb2.FetchCursorResponse(offset=outcome.offset))
+                present = node.state.stream(request.stream)
+                position = position_in(outcome, 0 if present is None else present.stream_id)
+                answer.reply(api_pb2.FetchCursorResponse(offset=position.offset))
 
         def may_look(error: LiftbridgeError | None) -> None:
             if isinstance(error, NotLeaderError):
@@ -161,7 +165,7 @@ class CursorService:
             elif error is not None:
                 answer.refused_as(error)
             else:
-                self._context.node.cursors.look_up(partition, key, found)
+                node.cursors.look_up(partition, key, found)
 
         self._context.ask(call, partition, Question.END, may_look)
 

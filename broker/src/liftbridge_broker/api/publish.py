@@ -138,7 +138,7 @@ class PublishService:
             call.principal.name,
             request.stream,
             messages=1,
-            sizes=(len(request.key) + len(request.value),),
+            sizes=(len(raw),),
         )
         sink = _UnaryAck(self._context, call, partition, request, waits=waits, delay_ns=delay_ns)
         pending_acks = [PendingAck(request.ackPolicy, sink)]
@@ -192,7 +192,7 @@ class PublishService:
         check_headers(request.headers)
         node = self._context.node
         delay_ns = self._context.quotas.publish(
-            call.principal.name, "", messages=1, sizes=(len(request.key) + len(request.value),)
+            call.principal.name, "", messages=1, sizes=(len(raw),)
         )
 
         def acked(ack: api_pb2.Ack) -> None:

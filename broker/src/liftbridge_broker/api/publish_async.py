@@ -7,7 +7,7 @@ PublishAsync).
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -145,42 +145,53 @@ class PublishAsyncCall:
         requests, is_damaged = _decode(messages)
         # Without headers a message costs about as much as any other, and there are few enough.
         if sum(map(len, messages)) > PIECE_BYTES and any(request.headers for request in requests):
-            self.call.go_on(self._publish_pieces(requests, is_damaged=is_damaged))
+            self.call.go_on(self._publish_pieces(requests, messages, is_damaged=is_damaged))
         else:
-            self._publish_all(requests, is_damaged=is_damaged)
+            self._publish_all(requests, messages, is_damaged=is_damaged)
 
     def _publish_pieces(
-        self, requests: list[api_pb2.PublishRequest], *, is_damaged: bool
+        self, requests: list[api_pb2.PublishRequest], messages: list[bytes], *, is_damaged: bool
     ) -> Iterator[None]:
         """Publish requests in steps, between the turns of other connections."""
-        piece: list[api_pb2.PublishRequest] = []
-        size = 0
-        for request in requests:
-            piece.append(request)
-            size += request.ByteSize()
+        start = size = 0
+        for end, raw in enumerate(messages[: len(requests)], start=1):
+            size += len(raw)
             if size >= PIECE_BYTES:
-                self._publish_all(piece, is_damaged=False)
-                piece, size = [], 0
+                self._publish_all(requests[start:end], messages[start:end], is_damaged=False)
+                start, size = end, 0
                 yield
-        self._publish_all(piece, is_damaged=is_damaged)
+        self._publish_all(requests[start:], messages[start:], is_damaged=is_damaged)
 
-    def _publish_all(self, requests: list[api_pb2.PublishRequest], *, is_damaged: bool) -> None:
+    def _publish_all(
+        self, requests: list[api_pb2.PublishRequest], messages: list[bytes], *, is_damaged: bool
+    ) -> None:
+        """Publish decoded requests in order.
+
+        Args:
+            requests: They.
+            messages: Their bytes as received, perhaps followed by those of others.
+            is_damaged: Whether an invalid request followed, which ends the call.
+        """
         clock = self.context.clock
         now, wall_ns = clock.now(), clock.wall_ns()
-        delay_ns = 0
-        for (stream, number, policy), group in groupby(requests, _ROUTE):
-            owed_ns = self._publish(stream, number, policy, list(group), now, wall_ns)
-            delay_ns = max(delay_ns, owed_ns)
-        self.context.brake.apply(self.call, delay_ns)
+        start = delay_ns = 0
+        slowest = ""
+        for route, group in groupby(requests, _ROUTE):
+            run = list(group)
+            end = start + len(run)
+            owed_ns = self._publish(route, run, map(len, messages[start:end]), now, wall_ns)
+            start = end
+            if owed_ns > delay_ns:
+                delay_ns, slowest = owed_ns, route[0]
+        self.context.hold_back(self.call, slowest, delay_ns)
         if is_damaged:
             self.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
 
     def _publish(
         self,
-        stream: str,
-        number: int,
-        policy: int,
+        route: tuple[str, int, int],
         requests: list[api_pb2.PublishRequest],
+        sizes: Iterable[int],
         now: Instant,
         wall_ns: int,
     ) -> int:
@@ -189,6 +200,7 @@ class PublishAsyncCall:
         Returns:
             Time for which their quota allows no further ones, nanoseconds.
         """
+        stream, number, policy = route
         try:
             self.context.access.check(self.call, Operation.PUBLISH, ResourceKind.STREAM, stream)
             partition = self.context.node.find_for_publish(stream, number)
@@ -197,7 +209,7 @@ class PublishAsyncCall:
                 self.call.principal.name,
                 stream,
                 messages=len(requests),
-                sizes=(len(request.key) + len(request.value) for request in requests),
+                sizes=sizes,
             )
         except LiftbridgeError as error:
             self.context.count_refused(error, len(requests))

@@ -6,6 +6,7 @@ message comes later, and a reader gets nothing more, until the debt is paid.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from liftbridge_broker.access.quotas import (
     NO_CHARGE,
@@ -19,6 +20,10 @@ from liftbridge_broker.access.quotas import (
 )
 from liftbridge_broker.errors import LimitError
 from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.units import SECOND_NS
+
+LOOK_NS: Final = 5 * SECOND_NS
+"""Time after which a waiting client notices that its quota has changed."""
 
 Counts = Counter[tuple[str, ...]]
 
@@ -47,7 +52,7 @@ class QuotaGate:
             principal: Who publishes.
             stream: To which stream; empty if that is not known.
             messages: Number of messages.
-            sizes: Bytes of their keys and values; not looked at without quotas.
+            sizes: Bytes of their requests; not looked at without quotas.
 
         Raises:
             LimitError: The principal or the stream is too deep in debt; nothing may be stored.
@@ -64,22 +69,20 @@ class QuotaGate:
         size = sum(sizes)
         return self._charge(quotas, principal, stream, Direction.PUBLISH, messages, size, now)
 
-    def read(
-        self, principal: str, stream: str, *, count: Callable[[], int], sizes: Iterable[int]
-    ) -> int:
+    def read(self, principal: str, stream: str, *, messages: int, sizes: Iterable[int]) -> int:
         """Charge messages that were sent to a reader; return how long to wait, nanoseconds.
 
         Args:
             principal: Who reads.
             stream: From which stream.
-            count: Returns the number of messages; not called without quotas.
+            messages: Number of messages.
             sizes: Bytes that were sent; not looked at without quotas.
         """
         quotas = self._quotas()
         if not quotas:
             return 0
         now, size = self._now(), sum(sizes)
-        return self._charge(quotas, principal, stream, Direction.READ, count(), size, now)
+        return self._charge(quotas, principal, stream, Direction.READ, messages, size, now)
 
     def bytes_at_once(self, principal: str, stream: str, bytes_max: int) -> int:
         """Return how many bytes a reader may get at once, at most `bytes_max`."""
@@ -104,6 +107,10 @@ class QuotaGate:
         if charge is not NO_CHARGE:
             self.delays_ns[charge.kind, direction] += charge.delay_ns
         return charge.delay_ns
+
+    def owed(self, principal: str, stream: str, direction: Direction) -> int:
+        """Return how long a client must still wait under its present quotas, nanoseconds."""
+        return self._rates.owed(self._quotas(), principal, stream, direction, self._now())
 
     def take_subscription(self, principal: str, weight: int = 1) -> None:
         """Count a subscription; `release_subscription` must follow.
@@ -139,4 +146,4 @@ class QuotaGate:
 
     def debt_of(self, principal: str, direction: Direction) -> int:
         """Return the debt of a principal by its own rates, nanoseconds."""
-        return self._rates.debt_of(principal, direction, self._now())
+        return self._rates.debt_of(self._quotas(), principal, direction, self._now())

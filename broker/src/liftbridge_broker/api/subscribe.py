@@ -4,14 +4,12 @@ The service reads while the transport accepts more; the partition or the transpo
 buffers no bytes. Each pull sends whole gRPC frames, hundreds of messages at a time.
 """
 
-import asyncio
-from collections.abc import Iterable
-from functools import partial
 from typing import Final, cast
 
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.grpc.turns import Turns, Waker
+from liftbridge_broker.api.read_pause import ReadPause
 from liftbridge_broker.api.streams import decode
 from liftbridge_broker.errors import (
     GrpcStatus,
@@ -19,8 +17,6 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
     NotFoundError,
 )
-from liftbridge_broker.http2.stream import Buffer
-from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.groups.seats import Consumer, Seat
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.reading.subscription import Position, Subscription, question_of
@@ -30,9 +26,8 @@ PULL_BYTES: Final = 256 * 1024
 """Bytes per pull: large enough for a low cost per message, small enough that one subscriber does
 not block the loop."""
 
-FRAME_HEAD_SIZE: Final = 5
-HANDSHAKE: Final = bytes(FRAME_HEAD_SIZE)
-"""The empty first message every client waits for."""
+HANDSHAKE: Final = bytes(5)
+"""The empty first message every client waits for: a flag and four bytes of length."""
 
 
 EPOCH_HEADER: Final = b"liftbridge-leader-epoch"
@@ -50,7 +45,7 @@ class SubscribeCall:
         self._seat: Seat | None = None
         self._has_request = False
         self._is_pumping = False
-        self._rest: asyncio.TimerHandle | None = None
+        self._pause = ReadPause(context, call)
         call.on_messages = self._on_messages
         call.on_half_close = _ignore
         call.on_cancel = self._close
@@ -90,13 +85,29 @@ class SubscribeCall:
             if error is not None:
                 raise error
             partition = self._find(request)
-            self._context.node.groups.seats.check(
-                partition.partition_id, _consumer(request.consumer)
-            )
+            is_admitted = self._admits(partition, _consumer(request.consumer))
         except LiftbridgeError as refusal:
             self._end(refusal)
-        else:
+            return
+        if is_admitted:
             self._resume(partition, request)
+
+    def _admits(self, partition: Partition, consumer: Consumer) -> bool:
+        """Check a consumer; end the call in order if it was overtaken by a change of its group.
+
+        The original's client repeats a refused call for half a second, for each partition, and
+        sends no heartbeats meanwhile.
+
+        Raises:
+            NotAssignedError: It may not read the partition.
+        """
+        seats = self._context.node.groups.seats
+        if seats.is_over(partition.partition_id, consumer):
+            self._begin(partition)
+            self._call.finish()
+            return False
+        seats.check(partition.partition_id, consumer)
+        return True
 
     def _resume(self, partition: Partition, request: api_pb2.SubscribeRequest) -> None:
         if request.resume and partition.is_paused:
@@ -157,10 +168,11 @@ class SubscribeCall:
         start: Position,
         stop: Position,
     ) -> None:
-        self._call.authorize(request)  # the rules may have changed since
+        # The rules may have changed since.
+        self._call.authorize(request)  # guard Access.subscription
         seats, consumer = self._context.node.groups.seats, _consumer(request.consumer)
-        if consumer.group_id:
-            seats.check(partition.partition_id, consumer)
+        if consumer.group_id and not self._admits(partition, consumer):
+            return
         self._context.take_subscription(self._call)
         try:
             self._subscription = Subscription.open(
@@ -178,17 +190,21 @@ class SubscribeCall:
         self._context.access.follow(self._call, request, self._end)
         if consumer.group_id:
             self._seat = seats.take(partition.partition_id, consumer, self._replaced)
+        self._begin(partition)
+        self._pump()
+
+    def _begin(self, partition: Partition) -> None:
+        """Send what comes before the first message."""
         # The last epoch in the log, not that of the leadership: a replica may not know the latter
         # yet, and the former is that of the last record that it can send (KIP-320).
         epoch = partition.log.epochs.latest or 0
         self._call.begin(((EPOCH_HEADER, b"%d" % epoch),))
         self._call.send(HANDSHAKE)
-        self._pump()
 
     def _pump(self) -> None:
         """Send while there is data, the transport accepts it and the quota allows it."""
         subscription = self._subscription
-        if subscription is None or self._is_pumping or self._rest is not None:
+        if subscription is None or self._is_pumping or self._pause.is_on:
             return
         call, quotas = self._call, self._context.quotas
         principal, stream = call.principal.name, subscription.partition.stream
@@ -196,18 +212,18 @@ class SubscribeCall:
         self._is_pumping = True
         try:
             while call.writable:
-                slices, end, waits = subscription.pull(min(bytes_max, call.room + 1))
+                slices, count, end, waits = subscription.pull(min(bytes_max, call.room + 1))
                 if slices:
                     call.send(cast("list[bytes]", slices))  # views are joined like bytes
-                    count, sizes = partial(_count_of, slices), map(len, slices)
-                    if delay_ns := quotas.read(principal, stream, count=count, sizes=sizes):
-                        self._rest_for(delay_ns)
+                    sizes = map(len, slices)
+                    if delay_ns := quotas.read(principal, stream, messages=count, sizes=sizes):
+                        self._pause.begin(stream, delay_ns, self._pump)
                 if end is not None:
                     self._end(end)
                     return
                 if waits:
                     return
-                if self._rest is not None:
+                if self._pause.is_on:
                     break
             subscription.release()
         finally:
@@ -218,24 +234,13 @@ class SubscribeCall:
         self._close()
         self._call.finish()
 
-    def _rest_for(self, delay_ns: int) -> None:
-        """Send nothing more for a time."""
-        go_on = self._context.in_turn(self._call, self._go_on)
-        self._rest = asyncio.get_running_loop().call_later(delay_ns / SECOND_NS, go_on)
-
-    def _go_on(self) -> None:
-        self._rest = None
-        self._pump()
-
     def _end(self, error: LiftbridgeError) -> None:
         self._close()
         refuse(self._call, error)
 
     def _close(self) -> None:
         subscription, self._subscription = self._subscription, None
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
+        self._pause.cancel()
         if subscription is not None:
             self._context.access.forget(self._call)
             self._context.release_subscription(self._call)
@@ -252,16 +257,6 @@ def _check_consumer(consumer: api_pb2.Consumer) -> None:
 
 def _consumer(consumer: api_pb2.Consumer) -> Consumer:
     return Consumer(consumer.groupId, consumer.consumerId, consumer.groupEpoch)
-
-
-def _count_of(slices: Iterable[Buffer]) -> int:
-    """Count the messages in whole gRPC frames: a flag, four bytes of length, the message."""
-    frames = b"".join(slices)
-    count = at = 0
-    while at < len(frames):
-        at += FRAME_HEAD_SIZE + int.from_bytes(frames[at + 1 : at + FRAME_HEAD_SIZE])
-        count += 1
-    return count
 
 
 def _ignore() -> None:

@@ -360,6 +360,7 @@ def _access(values: Values) -> AccessOptions:
     return AccessOptions(
         is_enabled=values.flag("access.enabled"),
         super_users=values.items("access.super.users"),
+        admin_super_users=values.items("admin.super.users"),
         has_policy=values.flag("tls.client.authz.enabled"),
         model_file=values.text("tls.client.authz.model"),
         policy_file=values.text("tls.client.authz.policy"),

@@ -396,6 +396,7 @@ class AccessOptions:
         is_enabled: Whether the rules of the cluster are enforced, and turned on in the cluster.
         super_users: Principals with every right on the port for operators, and everywhere if nobody
             may change the rules when access control is turned on.
+        admin_super_users: Principals with every right on the port for operators alone.
         has_policy: Whether a policy of this broker alone is enforced, too.
         model_file: Its Casbin model.
         policy_file: Its lines.
@@ -403,6 +404,7 @@ class AccessOptions:
 
     is_enabled: bool = False
     super_users: tuple[str, ...] = ()
+    admin_super_users: tuple[str, ...] = ()
     has_policy: bool = False
     model_file: str = ""
     policy_file: str = ""

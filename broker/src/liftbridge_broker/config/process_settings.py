@@ -547,4 +547,12 @@ ADMIN: Final = (
         "PEM file with the certificate authorities for the certificates of operators.",
         is_original=False,
     ),
+    Setting(
+        "admin.super.users",
+        Kind.LIST,
+        "",
+        "Principals that have every right on the port for operators, and none elsewhere: their "
+        "names mean nothing in the certificates and tokens of clients.",
+        is_original=False,
+    ),
 )

@@ -221,7 +221,9 @@ class StreamState:
 def effective_min_isr(stream: StreamState, partition: PartitionState) -> int:
     """Return the min ISR in force: never more than the replica count.
 
-    While replicas are being added, the former count applies, so that growth refuses no publish.
+    While replicas are being added, the former count applies: replicas to come are not waited for.
+    A min ISR that follows from the replication factor is that of the new factor at once, though:
+    from two to three replicas it rises from 1 to 2.
     """
     return min_isr_of(stream.policy, partition.replication_factor)
 

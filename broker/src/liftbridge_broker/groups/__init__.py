@@ -1,1 +1,1 @@
-"""Cores of client state kept by brokers: cursors."""
+"""Cores of client state kept by brokers: cursors, and the lag of groups behind them."""

@@ -73,6 +73,22 @@ UNKNOWN: Final = CursorPosition(UNKNOWN_OFFSET)
 """Position of a cursor that was never set."""
 
 
+def position_in(stored: CursorPosition, present: int) -> CursorPosition:
+    """Return what a stored position means to those who read the stream of its name.
+
+    Args:
+        stored: Latest position of the cursor.
+        present: Present id of the stream of that name, 0 for none.
+
+    Returns:
+        `UNKNOWN` for a position in a former stream of that name: a reader would skip as many
+        records of the present one.
+    """
+    if 0 not in (stored.stream_id, present) and stored.stream_id != present:  # guard Cursor.former
+        return UNKNOWN
+    return stored
+
+
 def check_cursor(stream: str, cursor_id: str) -> None:
     """Refuse a request whose key would be empty, ambiguous or without bound.
 

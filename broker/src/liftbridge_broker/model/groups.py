@@ -6,8 +6,8 @@ partition moves once its reader has let go of it.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from liftbridge_broker.errors import InvalidRequestError
@@ -61,6 +61,8 @@ class Member:
         target: Partitions that it is to read, in order.
         held: Partitions that it may read now, in order; no other member holds them. Those beyond
             its target are to be released.
+        held_since: Group epoch since which it holds each of them, 0 if unknown; empty in a classic
+            group. No partition is lost and given back in the same group epoch.
         instance_id: Name that it keeps when it restarts; empty for none.
         zone: Zone or rack of the member; empty when unknown.
     """
@@ -70,6 +72,7 @@ class Member:
     streams: tuple[str, ...]
     target: tuple[PartitionId, ...] = ()
     held: tuple[PartitionId, ...] = ()
+    held_since: tuple[MetadataIndex, ...] = ()
     instance_id: str = ""
     zone: str = ""
 
@@ -78,6 +81,16 @@ class Member:
         """Partitions that it may read and is to continue with."""
         wanted = frozenset(self.target)
         return tuple(partition for partition in self.held if partition in wanted)
+
+    def holding(self, holds: Mapping[PartitionId, MetadataIndex]) -> "Member":
+        """Return the member with these partitions, each since a group epoch."""
+        held = tuple(sorted(holds))
+        return replace(self, held=held, held_since=tuple(holds[one] for one in held))
+
+    @property
+    def holds(self) -> dict[PartitionId, MetadataIndex]:
+        """What a member of an incremental group holds, and since which group epoch."""
+        return dict(zip(self.held, self.held_since, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

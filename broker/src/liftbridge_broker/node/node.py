@@ -41,6 +41,7 @@ from liftbridge_broker.node.reading.client_reads import ClientReads
 from liftbridge_broker.node.refusals import stopped
 from liftbridge_broker.node.scheduling.alarm import LOOK_NS, Alarm
 from liftbridge_broker.node.scheduling.cluster_clock import ClusterClock, Date
+from liftbridge_broker.node.upkeep.group_lags import GroupLags, Pair, Positions
 from liftbridge_broker.node.upkeep.retention_cursors import RetentionCursors
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
@@ -71,6 +72,7 @@ class Node:
         on_access: Called after the access control of the metadata may have changed.
         client_reads: Reads from the disk for clients, bounded.
         groups: Consumer groups, as far as this broker coordinates them or leads their partitions.
+        lags: How far groups are behind in the partitions led here.
         activity: Stores the events of the stream `__activity`.
         rewrapping: Rewraps data keys after another master key was chosen.
     """
@@ -122,7 +124,9 @@ class Node:
             self.cluster = Membership(context, self.held, self._applied, parts, lost)
         cluster = self.cluster
         alone = RetentionCursors(context, self.partitions, self.cursors)
-        store.set_cursor_finder((cluster.held if cluster else alone).find)
+        finder = cluster.held if cluster else alone
+        store.set_cursor_finder(finder.find)
+        self.lags = GroupLags(context, self.partitions, finder)
         self.client_reads = ClientReads(context, None if cluster is None else cluster.answers)
         self.groups = GroupCoordination(
             context,
@@ -210,6 +214,18 @@ class Node:
             reply(outcome if isinstance(outcome, LiftbridgeError) else None)
 
         self.propose(command, now, answered)
+
+    def look_up_positions(
+        self,
+        pairs: Sequence[Pair],
+        done: Callable[[Positions], None],
+        now: Instant,
+        wall_ns: int,
+    ) -> None:
+        """Find positions of groups in partitions held here; see `GroupLags.look_up`."""
+        self.context.now, self.context.wall_ns = now, wall_ns
+        self.lags.look_up(pairs, done)
+        self._arm()
 
     # -- publishing over NATS -----------------------------------------------------------------
 
@@ -308,9 +324,10 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_applied(records, context.now)
         self.groups.on_applied(records, context.now)
+        self.lags.on_groups(context.now)
         self._forwarding.on_change(context.now)
         if any(isinstance(record, AccessSwitched | RulesChanged) for record in records):
-            self.on_access()
+            self.on_access()  # guard Access.applied
         self.activity.on_change()
         self._key_reports.look(context.now)
         self._locked.look(context.now)
@@ -326,8 +343,9 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_brokers(context.now)
         self.groups.on_state(context.now)
+        self.lags.on_groups(context.now)
         self._forwarding.on_change(context.now)
-        self.on_access()
+        self.on_access()  # guard Access.restored
         self.activity.on_change()
 
     def on_leader(self, event: LeaderChanged) -> None:
@@ -355,6 +373,7 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_timer(now)
         self.groups.on_timer(now)
+        self.lags.on_timer(now)
         self._forwarding.on_timer(now)
         self.activity.on_timer(now)
         context.data_keys.on_timer(now)
@@ -376,6 +395,7 @@ class Node:
             self.context.metadata.next_deadline(),
             self._forwarding.next_deadline(),
             self.groups.next_deadline(),
+            self.lags.next_deadline(),
             self.activity.next_deadline(),
             self._to_subjects.inbox.next_deadline(),
             self.held.next_idle(),
@@ -394,6 +414,7 @@ class Node:
         if self.context.is_caught_up:
             self._applied.finish_deletions(now)
         self.groups.on_state(now)
+        self.lags.on_groups(now)
 
     def listen(self) -> None:
         """Start to receive NATS messages; called once, after the broker is registered."""

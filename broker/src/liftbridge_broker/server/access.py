@@ -12,7 +12,7 @@ from typing import Final
 from liftbridge_broker.access.casbin import FILE_BYTES_MAX, read_policy
 from liftbridge_broker.access.rule_set import RuleSet
 from liftbridge_broker.access.rules import super_rules
-from liftbridge_broker.api.access.control import AccessControl
+from liftbridge_broker.api.access.control import OPERATORS, AccessControl
 from liftbridge_broker.config.options import AccessOptions
 from liftbridge_broker.controller.callers.commands import ACCESS_LEVEL, SetAccess
 from liftbridge_broker.errors import ConfigError, InvalidRequestError, LiftbridgeError
@@ -36,9 +36,9 @@ class Enforcement:
 
     Attributes:
         clients: Access control of the ports for clients.
-        operators: That of the port for operators. There the super-users of the settings have every
-            right, so that they can mend rules; a policy file does not apply, as the original has no
-            such port.
+        operators: That of the port for operators. There both kinds of super-users of the settings
+            have every right, so that they can mend rules; a policy file does not apply, as the
+            original has no such port.
 
     Raises:
         ConfigError: A policy file cannot be read, or uses what is not known.
@@ -48,7 +48,7 @@ class Enforcement:
         self, options: AccessOptions, observer: Observer, clock: Clock, *, has_operators: bool
     ) -> None:
         self.clients = AccessControl(observer, clock.now)
-        self.operators = AccessControl(observer, clock.now)
+        self.operators = AccessControl(observer, clock.now, OPERATORS)
         self._options = options
         self._observer = observer
         self._clock = clock
@@ -58,6 +58,7 @@ class Enforcement:
         self._refusal = ""
         self._shown: tuple[object, ...] = ()
         self._seeds = RuleSet(rule for name in options.super_users for rule in super_rules(name))
+        self._operators = (*options.super_users, *options.admin_super_users)
         self._file_rules = self._read()
         self.renew()
 
@@ -72,8 +73,7 @@ class Enforcement:
         cluster = self._cluster_rules()
         files = [] if self._file_rules is None else [self._file_rules]
         self.clients.gate.enforce([*cluster, *files])
-        operators = [RuleSet((*rules, *self._seeds)) for rules in cluster]
-        self.operators.gate.enforce(operators if self._has_operators else [])
+        self.operators.gate.enforce(cluster if self._has_operators else [], self._operators)
         self.clients.on_change()
         shown = (
             self._is_on,
@@ -126,7 +126,7 @@ class Enforcement:
         return self._node is not None and self._node.state.access.is_on
 
     def _cluster_rules(self) -> list[RuleSet]:
-        if not (self._is_on or self._options.is_enabled):
+        if not (self._is_on or self._options.is_enabled):  # guard Access.setting
             return []
         rules = RuleSet() if self._node is None else self._node.state.access.rules
         return [rules if rules.has_granter else RuleSet((*rules, *self._seeds))]

@@ -9,7 +9,7 @@ from typing import Final
 from liftbridge_broker.adapters.disk.files import DiskFiles
 from liftbridge_broker.adapters.nats.messaging import NatsMessaging
 from liftbridge_broker.adapters.nats.peers import NatsTransport
-from liftbridge_broker.adapters.observe.metrics import Sample
+from liftbridge_broker.adapters.observe.metrics import OTHER, Sample
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.grpc.tls import ServerTls
 from liftbridge_broker.api.grpc.transport import GrpcServer
@@ -22,6 +22,7 @@ from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.partition.activity import PATHS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER
+from liftbridge_broker.node.upkeep.group_lags import with_own_series
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.server.access import Enforcement
 from liftbridge_broker.server.cluster_metrics import cluster_samples
@@ -97,6 +98,7 @@ class BrokerMetrics:
             **self._publish_samples(),
             **self._session_samples(),
             **self._activity_samples(),
+            **_group_samples(self.node),
             **cluster_samples(self.core, self.transport, self.clock.now()),
             "build_info": _build_info(self.version),
             "broker_start_time_seconds": self.started_ns,
@@ -108,11 +110,6 @@ class BrokerMetrics:
             "quota_refusals_total": dict(self.context.quotas.refusal_counts),
             "metadata_applied_index": self.node.state.applied_index,
             "streams": len(self.node.state.streams),
-            "consumer_groups": len(self.node.state.groups),
-            "consumer_group_members": sum(
-                len(group.members) for group in self.node.state.groups.values()
-            ),
-            "consumer_group_members_watched": self.node.groups.watched_count,
             "streams_locked": self.node.context.data_keys.locked_count,
             "partitions": len(partitions),
             "partitions_offline": sum(bool(p.offline_reason) for p in partitions),
@@ -223,6 +220,30 @@ class BrokerMetrics:
             partition for partition in self.node.partitions.values() if partition.stream == stream
         ]
         return ((one.number, _partition_sample(one, now) | _places(found, one)) for one in held)
+
+
+def _group_samples(node: Node) -> Mapping[str, Sample]:
+    """Return the samples of groups: all of the cluster, those coordinated here, and their lag."""
+    groups, lags = node.state.groups, node.lags.lags
+    shown = with_own_series(lags.by_group, OTHER)
+    return {
+        "consumer_groups": len(groups),
+        "consumer_group_members": sum(len(group.members) for group in groups.values()),
+        "consumer_group_members_watched": node.groups.watched_count,
+        "consumer_group_members_coordinated": {
+            group.group_id: len(group.members)
+            for group in groups.values()
+            if group.coordinator == node.broker
+        },
+        "consumer_group_lag_messages": {name: lag.messages for name, lag in shown.items()},
+        "consumer_group_lag_seconds": {name: lag.lag_ns for name, lag in shown.items()},
+        "consumer_group_overtaken_in_seconds": {
+            name: lag.left_ns for name, lag in shown.items() if lag.left_ns is not None
+        },
+        "consumer_groups_combined": len(lags.by_group) - len(shown.keys() - {OTHER}),
+        "consumer_group_partitions_unmeasured": lags.unmeasured_count,
+        "consumer_group_partitions_endangered": lags.endangered_count,
+    }
 
 
 def _stream_sample(partitions: Sequence[Partition], now_ns: int) -> Mapping[str, Sample]:

@@ -10,6 +10,7 @@ from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.cursors import CursorService
 from liftbridge_broker.api.data import DataService
 from liftbridge_broker.api.groups.classic import GroupService
+from liftbridge_broker.api.groups.lag import GroupLagService
 from liftbridge_broker.api.groups.members import GroupMemberService
 from liftbridge_broker.api.groups.positions import PositionService
 from liftbridge_broker.api.grpc.health import Health
@@ -154,10 +155,12 @@ def _register_data(server: GrpcServer, context: Context) -> None:
 
 
 def _register_groups(server: GrpcServer, context: Context) -> None:
-    members = GroupMemberService(context)
+    members, positions = GroupMemberService(context), PositionService(context)
     server.unary(GROUPS + "Heartbeat", members.heartbeat)
     server.unary(GROUPS + "Leave", members.leave)
-    server.unary(GROUPS + "CommitPositions", PositionService(context).commit)
+    server.unary(GROUPS + "CommitPositions", positions.commit)
+    server.unary(GROUPS + "ResetPositions", positions.reset)
+    server.unary(GROUPS + "GroupLag", GroupLagService(context).lag)
     server.unary(GROUPS + "ListGroups", members.list_groups)
     server.unary(GROUPS + "DescribeGroup", members.describe)
     server.unary(GROUPS + "DeleteGroup", members.delete)

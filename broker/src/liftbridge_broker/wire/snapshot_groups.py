@@ -32,6 +32,7 @@ def fill_group(target: pb.Group, group: Group, is_due: Callable[[], bool]) -> It
             streams=member.streams,
             target=member.target,
             held=member.held if group.is_incremental else (),
+            held_since=member.held_since,
             instance_id=member.instance_id,
             zone=member.zone,
         )
@@ -74,6 +75,11 @@ def read_group(
             0 < member.member_epoch <= message.group_epoch,
             f"group {name} with a member epoch ahead of it",
         )
+        _require(
+            len(member.held_since) == (len(member.held) if message.is_incremental else 0)
+            and max(member.held_since, default=0) <= message.group_epoch,
+            f"group {name} with disordered epochs of what is held",
+        )
         for kind, known, partitions in (
             ("assigned", targets, member.target),
             ("held", held, member.held),
@@ -93,12 +99,14 @@ def read_group(
 
 def _member(message: pb.Member, *, is_incremental: bool) -> Member:
     target = tuple(PartitionId(one) for one in message.target)
+    held, since = tuple(PartitionId(one) for one in message.held), tuple(message.held_since)
     return Member(
         member_id=message.member_id,
         member_epoch=MetadataIndex(message.member_epoch),
         streams=tuple(message.streams),
         target=target,
-        held=tuple(PartitionId(one) for one in message.held) if is_incremental else target,
+        held=held if is_incremental else target,
+        held_since=tuple(MetadataIndex(one) for one in since or (0,) * len(held)),
         instance_id=message.instance_id,
         zone=message.zone,
     )

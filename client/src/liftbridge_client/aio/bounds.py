@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from liftbridge_client import methods
 from liftbridge_client.errors import (
@@ -17,6 +17,8 @@ from liftbridge_proto.ext.v1 import data_pb2
 
 if TYPE_CHECKING:
     from liftbridge_client.aio.session import Session
+
+_Answer = TypeVar("_Answer")
 
 WAIT_SECONDS_MAX: Final = 30.0
 """Longest time, in seconds, that a broker waits for news."""
@@ -229,11 +231,10 @@ async def fetch_bounds(
         LiftbridgeError: A broker refused.
     """
     numbers = partitions or sorted((await client.stream_info(stream)).partitions)
-    by_partition: dict[int, data_pb2.PartitionBounds] = {}
     avoided: set[str] = set()
     find = _finder(avoided, read_replica=read_replica, broker=broker)
 
-    async def ask(address: str, asked: Sequence[int]) -> LiftbridgeError | None:
+    async def ask(address: str, asked: Sequence[int]) -> Mapping[int, data_pb2.PartitionBounds]:
         request = data_pb2.PartitionBoundsRequest(
             stream=stream,
             partitions=asked,
@@ -242,21 +243,56 @@ async def fetch_bounds(
         )
         try:
             response = await client.ask(address, methods.PARTITION_BOUNDS, request)
-        except LiftbridgeError as error:
+        except LiftbridgeError:
             avoided.add(address)
+            raise
+        return {one.partition: one for one in response.partitions}
+
+    path = methods.PARTITION_BOUNDS.path
+    return await of_partitions(client, path, stream, numbers, find=find, ask=ask)
+
+
+async def of_partitions(
+    client: "Session",
+    path: str,
+    stream: str,
+    numbers: Sequence[int],
+    *,
+    find: Callable[["Session", str, int], Awaitable[str]],
+    ask: Callable[[str, Sequence[int]], Awaitable[Mapping[int, _Answer]]],
+) -> list[_Answer]:
+    """Ask the brokers of partitions, all at once, and again for those that failed.
+
+    Args:
+        client: Session for the calls.
+        path: Path of the call, for events.
+        stream: Name of the stream.
+        numbers: Partitions, in the order of the answers.
+        find: Finds the address to ask about a partition.
+        ask: Asks a broker about some partitions, and returns the answers by partition.
+
+    Raises:
+        RetriableError: No broker could answer for a partition within the retry time.
+        LiftbridgeError: A broker refused.
+    """
+    by_partition: dict[int, _Answer] = {}
+
+    async def try_one(address: str, asked: Sequence[int]) -> LiftbridgeError | None:
+        try:
+            by_partition.update(await ask(address, asked))
+        except LiftbridgeError as error:
             for number in asked:
                 client.doubt_leader(stream, number)
             return error
-        by_partition.update((partition.partition, partition) for partition in response.partitions)
         return None
 
-    async for attempt in client.attempts(methods.PARTITION_BOUNDS.path):
+    async for attempt in client.attempts(path):
         with attempt:
             groups: dict[str, list[int]] = {}
             for number in dict.fromkeys(numbers):
                 if number not in by_partition:
                     groups.setdefault(await find(client, stream, number), []).append(number)
-            refusals = await asyncio.gather(*(ask(*group) for group in groups.items()))
+            refusals = await asyncio.gather(*(try_one(*group) for group in groups.items()))
             errors = [error for error in refusals if error is not None]
             # Raise an error that is not retriable, if any, rather than a retriable one.
             errors.sort(key=lambda error: isinstance(error, RetriableError))

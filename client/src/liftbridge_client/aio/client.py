@@ -7,6 +7,8 @@ from typing import Final, Literal, Self, overload
 
 from liftbridge_client import methods
 from liftbridge_client.activity import ACTIVITY_STREAM, ActivityCodec, ActivityEvent
+from liftbridge_client.aio.consumers.consumers import Consumers
+from liftbridge_client.aio.groups import Groups
 from liftbridge_client.aio.listening import Events
 from liftbridge_client.aio.session import ClientStats, Session
 from liftbridge_client.aio.streams import Streams
@@ -108,6 +110,16 @@ class Client:
     def streams(self) -> Streams:
         """Create, find and delete streams."""
         return Streams(self._session)
+
+    @property
+    def consumers(self) -> Consumers:
+        """Join consumer groups."""
+        return Consumers(self._session)
+
+    @property
+    def groups(self) -> Groups:
+        """Consumer groups, for people who look after them."""
+        return Groups(self._session)
 
     @property
     def stats(self) -> ClientStats:

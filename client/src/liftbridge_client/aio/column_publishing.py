@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from liftbridge_client.aio.identity import PublisherIdentity, register, takes_single
-from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Item, Lane
+from liftbridge_client.aio.items import Item
+from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Lane
 from liftbridge_client.core.codec import policy_of
 from liftbridge_client.core.deadlines import one_deadline
 from liftbridge_client.core.partitioners import Partitioner, choose

@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Self, cast
 
 from liftbridge_client.aio.identity import PublisherIdentity, register, takes_single
-from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Item, Lane
+from liftbridge_client.aio.items import Item
+from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Lane
 from liftbridge_client.codecs import Codec, encoded
 from liftbridge_client.core.arguments import checked
 from liftbridge_client.core.codec import policy_of

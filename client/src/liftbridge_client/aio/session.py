@@ -25,7 +25,12 @@ from liftbridge_client.aio.race import first_answer
 from liftbridge_client.core.addresses import written
 from liftbridge_client.core.changes import changes
 from liftbridge_client.core.codec import metadata_of
-from liftbridge_client.core.deadlines import one_deadline, seconds_left, try_seconds
+from liftbridge_client.core.deadlines import (
+    TRY_SECONDS_MIN,
+    one_deadline,
+    seconds_left,
+    try_seconds,
+)
 from liftbridge_client.errors import (
     CallTimeoutError,
     ClosedError,
@@ -49,9 +54,6 @@ _Response = TypeVar("_Response", bound=ProtoMessage)
 
 WAIT_FIRST_SECONDS: Final = 0.05
 WAIT_MAX_SECONDS: Final = 1.0
-TRY_SECONDS_MIN: Final = 0.1
-"""Minimum duration of an attempt: a shorter attempt would only hide why earlier attempts failed."""
-
 LOOKS_MAX: Final = 5
 LOOK_SECONDS: Final = 0.1
 """Number of retries, and their interval in seconds, while brokers do not know a stream."""
@@ -86,6 +88,7 @@ class Session:
         timeout_seconds: Limit for one attempt.
         retry_seconds: Limit of retries of a call whose broker is unavailable; 0 for no retry.
         call_seconds: Limit for a whole call, with all attempts.
+        zone: Zone of this client, empty when unknown.
         has_data: Whether the servers have this project's calls; known once open.
         stats: Counters.
         hub: Delivers events to listeners.
@@ -104,7 +107,7 @@ class Session:
         self._seeds = tuple(addresses)
         self._tls = tls
         self._token = token
-        self._zone = zone
+        self.zone = zone
         self._transport: Transport | None = None
         self._metadata = Metadata({}, {})
         self._doubted: set[tuple[str, int]] = set()
@@ -167,10 +170,10 @@ class Session:
         """Fetch metadata and cache it."""
         async for attempt in self.attempts(methods.FETCH_METADATA.path):
             with attempt:
-                await self._discover()
+                await self.discover()
         return self._metadata
 
-    async def _discover(self) -> str:
+    async def discover(self) -> str:
         """Fetch metadata from the known brokers, then the seeds; return the address that answered.
 
         Raises:
@@ -288,7 +291,7 @@ class Session:
         brokers = self._metadata.brokers
         others = [brokers[one] for one in info.isr if one in brokers and one != info.leader]
         left = [other for other in others if written(other.host, other.port) not in avoided]
-        near = [one for one in left if self._zone and one.zone == self._zone]
+        near = [one for one in left if self.zone and one.zone == self.zone]
         if not left:
             return leader
         chosen = random.choice(near or left)  # noqa: S311 - spreads load, keeps no secret
@@ -372,7 +375,7 @@ class Session:
     async def _address(self, leader_of: tuple[str, int] | None, *, is_first: bool) -> str:
         """Choose the broker to call; after a failure, fetch metadata first, as it may be stale."""
         if not is_first or not self._metadata.brokers:
-            answered = await self._discover()
+            answered = await self.discover()
             if leader_of is None:
                 return answered
         return self._any_address() if leader_of is None else await self.leader_address(*leader_of)

@@ -23,7 +23,9 @@ from liftbridge_client.core.history import ReadHistory, cut_at
 from liftbridge_client.errors import (
     CallTimeoutError,
     EndOfStreamError,
+    FencedError,
     LiftbridgeError,
+    NotFoundError,
     RetriableError,
     TruncatedError,
     UsageError,
@@ -32,6 +34,7 @@ from liftbridge_client.events import SubscriptionReconnects, SubscriptionTruncat
 from liftbridge_client.message_batch import MessageBatch
 from liftbridge_client.model import Message, Start, Stop, Value
 from liftbridge_client.transport import Reading
+from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 
 if TYPE_CHECKING:
@@ -71,7 +74,14 @@ class Subscription(Generic[Value]):
         read_replica: bool,
         codec: Codec[Value] | None,
         on_truncation: OnTruncation = "raise",
+        consumer: api_pb2.Consumer | None = None,
+        stream_id: int = 0,
     ) -> None:
+        """Describe what to read.
+
+        With a `stream_id`, the stream must have it. With 0, the first stream that is found of the
+        name gives it: its offsets mean nothing in a later one.
+        """
         if reverse and start.kind == "cursor":
             raise UsageError(
                 "a cursor is for reading forwards: it cannot start a reverse subscription"
@@ -86,6 +96,8 @@ class Subscription(Generic[Value]):
         self._read_replica = read_replica
         self._codec = codec
         self._on_truncation = on_truncation
+        self._consumer = consumer
+        self._stream_id = stream_id
         self._history = ReadHistory()
         self._not_before = 0
         self._address = ""
@@ -104,7 +116,9 @@ class Subscription(Generic[Value]):
         """Iterate over batches of messages, as they arrive; ends at the stop position.
 
         Raises:
-            NotFoundError: The stream or partition does not exist, or was deleted during the read.
+            FencedError: The consumer that it reads for lost the partition.
+            NotFoundError: The stream or partition does not exist, or was deleted during the read,
+                even if it was created again.
             TruncatedError: An unclean election removed delivered records; not raised if
                 `on_truncation` is `continue`.
             FailedPreconditionError: The partition is, or was, paused.
@@ -169,7 +183,8 @@ class Subscription(Generic[Value]):
             self._start = Start.earliest() if cursor is None else Start.at(cursor + 1)
 
     def _session(self) -> AsyncGenerator[MessageBatch[Value], None]:
-        is_plain = self._resume or self._reverse
+        # Only a call of this kind takes the seat of a group, and ends when another member gets it.
+        is_plain = self._resume or self._reverse or self._consumer is not None
         if self._client.has_data and not is_plain:
             return self._read_batches()
         return self._read_messages()
@@ -191,9 +206,10 @@ class Subscription(Generic[Value]):
         """Check that all delivered records are still in the log.
 
         Raises:
+            NotFoundError: It is the log of another stream.
             TruncatedError: Some delivered records are not in the log.
         """
-        if self.next_offset is not None and self._history.latest:
+        if self._stream_id or self._history.latest:
             self._compare(await self._bounds(None))
 
     def _compare(self, bounds: data_pb2.PartitionBounds) -> None:
@@ -233,14 +249,16 @@ class Subscription(Generic[Value]):
         for epoch, start in epochs:
             self._history.note(epoch, start)
 
-    async def _note_log(self, latest: int) -> None:
+    async def _note_log(self, header: str | bytes | None) -> None:
         """Note the latest leader epoch of the log that is read; messages do not carry theirs.
 
         Raises:
+            NotFoundError: It is the log of another stream.
             RetriableError: Another history has begun since the comparison.
         """
-        if not latest:
+        if header is None:
             return  # the original server
+        latest = int(header)
         bounds = await self._bounds(None)
         self._compare(bounds)
         known = [(one.leader_epoch, one.start_offset) for one in bounds.epochs]
@@ -261,7 +279,8 @@ class Subscription(Generic[Value]):
             await self._look_up_cursor()
             if self.next_offset is None:
                 await self._resolve()
-            await self._check_history()
+            else:
+                await self._check_history()
             address = await self._find()
         start = self.next_offset
         assert start is not None
@@ -276,6 +295,7 @@ class Subscription(Generic[Value]):
                 start_offset=start,
                 follow=True,
                 read_replica=self._read_replica,
+                stream_id=self._stream_id,
             ),
         )
         try:
@@ -364,7 +384,22 @@ class Subscription(Generic[Value]):
             leader_of=(self._stream, self._partition),
             read_replica=self._read_replica,
         )
-        return response.partitions[0]
+        bounds: data_pb2.PartitionBounds = response.partitions[0]
+        self._check_stream(bounds.stream_id)
+        return bounds
+
+    def _check_stream(self, found: int) -> None:
+        """Note the id of the stream, or check it; of two streams the later one has a higher id.
+
+        Raises:
+            NotFoundError: The stream that was read is gone.
+            RetriableError: The broker does not know yet that the stream was created again.
+        """
+        known = self._stream_id
+        if found and known not in (0, found):
+            text = f"stream {self._stream} has id {found}, not {known}: it was recreated"
+            raise NotFoundError(text) if found > known else RetriableError(text)
+        self._stream_id = found or known
 
     # -- message by message -------------------------------------------------------------------
 
@@ -386,18 +421,22 @@ class Subscription(Generic[Value]):
                 resume=self._resume,
                 reverse=self._reverse,
                 read_replica=self._read_replica,
+                consumer=self._consumer,
             ),
         )
         step = -1 if self._reverse else 1
         try:
             await self._next(reading)  # the empty message that confirms the subscription
-            await self._note_log(int((await reading.metadata()).get(EPOCH_HEADER, 0)))
+            await self._note_log((await reading.metadata()).get(EPOCH_HEADER))
             while (raw := await self._next(reading)) is not None:
                 message = to_message(raw)
                 self.next_offset = message.offset + step
                 yield MessageBatch(
                     self._stream, self._partition, self.next_offset, (message,), self._codec
                 )
+            if self._consumer is not None:
+                where = f"{self._stream}/{self._partition}"
+                raise FencedError(f"{where} is no longer read by {self._consumer.consumerId}")
             raise RetriableError("the broker closed the call")
         except LiftbridgeError as error:
             if self._reverse and error.server_text == "EOF":

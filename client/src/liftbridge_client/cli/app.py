@@ -22,6 +22,7 @@ from liftbridge_client.cli import (
 from liftbridge_client.cli.access import commands as access
 from liftbridge_client.cli.access import keys, quotas, tokens
 from liftbridge_client.cli.command import CommandGroup
+from liftbridge_client.cli.groups import commands as groups
 from liftbridge_client.cli.local import demo, dev
 
 app = typer.Typer(
@@ -64,6 +65,7 @@ for _module in (
     publish,
     subscribe,
     cursors,
+    groups,
     bench,
     cluster,
     access,

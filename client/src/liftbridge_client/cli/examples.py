@@ -65,6 +65,16 @@ EXAMPLES: Final = tuple(
         ),
         ("subscribe", "Print one JSON object per line", "liftbridge subscribe orders -o jsonl"),
         (
+            "groups",
+            "Show how far a group is behind, and when retention overtakes it",
+            "liftbridge group lag billing orders",
+        ),
+        (
+            "groups",
+            "Show what it would be to process the last hour again; --yes does it",
+            "liftbridge group reset billing orders --to-time=-1h",
+        ),
+        (
             "scripts",
             "Show the JSON Schema of the output of a command",
             "liftbridge bounds -o schema",

@@ -14,6 +14,9 @@ only.
     server_name = ""
     token_file = "/run/secrets/token"
     admin = "a:9294,b:9294"
+
+Paths that are not absolute are those of files beside it, so that a folder with such a file can be
+moved or mounted anywhere.
 """
 
 import os
@@ -35,6 +38,7 @@ SERVERS_DEFAULT: Final = "localhost:9292"
 ADMIN_DEFAULT: Final = f"localhost:{ADMIN_PORT}"
 NAME_LENGTH_MAX: Final = 64
 _FLAGS: Final = ("tls", "plain_token")
+_FILES: Final = ("ca", "cert", "key", "token_file")
 NO_HOME: Final = "this user has no home directory: set HOME to one"
 
 
@@ -163,7 +167,8 @@ def _profile(path: Path, name: str, table: object) -> Profile:
         if not isinstance(value, bool if is_flag else str):
             rule = "must be true or false" if is_flag else "must be text in quotes"
             raise UsageError(f"{place}.{key} {values.shown(value)}: {rule}")
-    profile = Profile(**table)
+    beside = {key: str(path.parent / table[key]) for key in _FILES if table.get(key)}
+    profile = Profile(**{**table, **beside})
     for key, addresses, port in (
         ("servers", profile.servers, PORT_DEFAULT),
         ("admin", profile.admin, ADMIN_PORT),

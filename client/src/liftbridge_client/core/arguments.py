@@ -44,10 +44,13 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     **dict.fromkeys(("partition", "partitions", "replication", "min_isr"), _INT32),
     **dict.fromkeys(("compact_max_goroutines", "a key of known"), _INT32),
     **dict.fromkeys(("stream_id", "partition_epoch", "broker_epoch", "unclean_epoch"), _UINT64),
+    "member_epoch": _UINT64,
     "level": (0, 2**32 - 1),
     "bytes_per_second": _UINT64,
     "max_in_flight": (1, 1_000_000),
     "prefetch": (0, 1_000),
+    **dict.fromkeys(("batch_messages", "buffer_messages"), (1, 1_000_000)),
+    "buffer_bytes": (1, 2**40),
 }
 """Integers with bounds other than 64 bits, set by the wire format or by buffers here."""
 

@@ -289,6 +289,7 @@ def subscribe_request(
     resume: bool,
     reverse: bool,
     read_replica: bool,
+    consumer: api_pb2.Consumer | None = None,
 ) -> api_pb2.SubscribeRequest:
     """Build the request of a subscription by `Subscribe`."""
     return api_pb2.SubscribeRequest(
@@ -303,4 +304,5 @@ def subscribe_request(
         resume=resume,
         reverse=reverse,
         readISRReplica=read_replica,
+        consumer=consumer,
     )

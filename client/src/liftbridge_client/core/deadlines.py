@@ -21,6 +21,9 @@ _Self = TypeVar("_Self")
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
 
+TRY_SECONDS_MIN: Final = 0.1
+"""Minimum duration of an attempt: a shorter attempt would only hide why earlier attempts failed."""
+
 _END: Final[ContextVar[float]] = ContextVar("liftbridge_deadline", default=math.inf)
 
 

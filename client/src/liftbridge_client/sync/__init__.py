@@ -5,12 +5,15 @@ those of `concurrent.futures`. Any thread may call any method.
 """
 
 from liftbridge_client.sync.client import SyncClient, connect_sync
+from liftbridge_client.sync.consumers import SyncConsumer, SyncConsumers
 from liftbridge_client.sync.publisher import SyncPublisher
 from liftbridge_client.sync.reading import SyncEvents, SyncSubscription
 from liftbridge_client.sync.stream import SyncStream, SyncStreams
 
 __all__ = [
     "SyncClient",
+    "SyncConsumer",
+    "SyncConsumers",
     "SyncEvents",
     "SyncPublisher",
     "SyncStream",

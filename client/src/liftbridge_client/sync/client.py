@@ -9,6 +9,8 @@ from liftbridge_client.aio.client import Client, connect
 from liftbridge_client.aio.session import ClientStats
 from liftbridge_client.model import Ack, AckPolicy, Start, Stop, TlsFiles, Token
 from liftbridge_client.sync.blocking import BlockingClient, blocking
+from liftbridge_client.sync.consumers import SyncConsumers
+from liftbridge_client.sync.groups import SyncGroups
 from liftbridge_client.sync.reading import SyncEvents, SyncSubscription
 from liftbridge_client.sync.stream import SyncStreams
 
@@ -35,6 +37,16 @@ class SyncClient(BlockingClient[Client]):
     def streams(self) -> SyncStreams:
         """Create, find and delete streams; see `Client.streams`."""
         return SyncStreams(self._portal, self._original.streams)
+
+    @property
+    def consumers(self) -> SyncConsumers:
+        """Join consumer groups; see `Client.consumers`."""
+        return SyncConsumers(self._portal, self._original.consumers)
+
+    @property
+    def groups(self) -> SyncGroups:
+        """Consumer groups, for people who look after them; see `Client.groups`."""
+        return SyncGroups(self._portal, self._original.groups)
 
     @property
     def stats(self) -> ClientStats:

@@ -43,29 +43,17 @@ class CryptographyIssuer:
         not_after_s: int,
     ) -> Pair:
         """See `Issuer.issue`."""
-        signer = x509.load_pem_x509_certificate(authority.cert)
-        signing = serialization.load_pem_private_key(authority.key, password=None)
-        assert isinstance(signing, ec.EllipticCurvePrivateKey)
-        assert not_after_s <= int(signer.not_valid_after_utc.timestamp())
-        key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_name(name), signer.subject, key.public_key(), not_before_s, not_after_s)
         both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        builder = (
-            builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(is_authority=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage(both), critical=False)
-            .add_extension(
-                x509.SubjectAlternativeName([_alternative(one) for one in names]), critical=False
-            )
-            .add_extension(
-                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
-            )
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()),
-                critical=False,
-            )
-        )
-        return _pair(builder.sign(signing, hashes.SHA256()), key)
+        alternatives = x509.SubjectAlternativeName([_alternative(one) for one in names])
+        extensions = (x509.ExtendedKeyUsage(both), alternatives)
+        return _issued(authority, name, (not_before_s, not_after_s), extensions)
+
+    def issue_client(
+        self, authority: Pair, name: str, *, not_before_s: int, not_after_s: int
+    ) -> Pair:
+        """See `Issuer.issue_client`."""
+        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+        return _issued(authority, name, (not_before_s, not_after_s), (usage,))
 
     def describe(self, pem: bytes) -> tuple[Known, ...]:
         """See `Issuer.describe`."""
@@ -80,6 +68,33 @@ class CryptographyIssuer:
         except (ValueError, TypeError, UnsupportedAlgorithm):
             return False
         return cert.public_bytes(*form) == key.public_bytes(*form)
+
+
+def _issued(
+    authority: Pair,
+    name: str,
+    validity: tuple[int, int],
+    extensions: tuple[x509.ExtensionType, ...],
+) -> Pair:
+    """Return a certificate of a new key that an authority has signed."""
+    not_before_s, not_after_s = validity
+    signer = x509.load_pem_x509_certificate(authority.cert)
+    signing = serialization.load_pem_private_key(authority.key, password=None)
+    assert isinstance(signing, ec.EllipticCurvePrivateKey)
+    assert not_after_s <= int(signer.not_valid_after_utc.timestamp())
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(_name(name), signer.subject, key.public_key(), not_before_s, not_after_s)
+    builder = builder.add_extension(
+        x509.BasicConstraints(ca=False, path_length=None), critical=True
+    ).add_extension(_usage(is_authority=False), critical=True)
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=False)
+    builder = builder.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+    ).add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
+    )
+    return _pair(builder.sign(signing, hashes.SHA256()), key)
 
 
 def _builder(

@@ -8,6 +8,7 @@ from liftbridge_operator.model.base import GROUP, VERSION
 from liftbridge_operator.model.cluster import CLUSTER_KIND
 from liftbridge_operator.model.pipeline import PIPELINE_KIND
 from liftbridge_operator.model.stream import STREAM_KIND
+from liftbridge_operator.model.user import USER_KIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Kind:
 CLUSTERS: Final = Kind(GROUP, VERSION, CLUSTER_KIND, "liftbridgeclusters")
 STREAMS: Final = Kind(GROUP, VERSION, STREAM_KIND, "streams")
 PIPELINES: Final = Kind(GROUP, VERSION, PIPELINE_KIND, "streampipelines")
+USERS: Final = Kind(GROUP, VERSION, USER_KIND, "liftbridgeusers")
 
 PODS: Final = Kind("", "v1", "Pod", "pods")
 CLAIMS: Final = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
@@ -73,6 +75,7 @@ ALL_KINDS: Final = (
     CLUSTERS,
     STREAMS,
     PIPELINES,
+    USERS,
     PODS,
     CLAIMS,
     VOLUMES,

@@ -1,4 +1,4 @@
-"""The custom resources as values: `LiftbridgeCluster`, `Stream` and `StreamPipeline`.
+"""The custom resources as values, such as `LiftbridgeCluster` and `Stream`.
 
 Every field has a description, bounds and a default; `rules` of a class are checks in CEL that the
 API server makes beyond types and bounds. The definitions under `deploy/crds/` and the reference are

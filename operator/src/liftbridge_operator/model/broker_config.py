@@ -60,6 +60,13 @@ OWNED: Final = (
         ("listeners",),
     ),
     Owned("spec.tls", "tls", prefixes=("tls.",)),
+    Owned(
+        "spec.access",
+        "access",
+        ("auth.methods", "auth.certificate.rules"),
+        ("access.", "auth.jwt."),
+    ),
+    Owned("spec.encryption", "encryption", ("streams.encryption",), ("encryption.",)),
     Owned("spec.nats", "nats", ("clustering.namespace", "logging.nats"), ("nats.",)),
     Owned("spec.topology", "topology", ("clustering.zone",)),
     Owned("spec.disruption", "disruption", ("shutdown.handover.timeout",)),

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field, StringConstraints
 
+from liftbridge_operator.model.access import Access, Encryption
 from liftbridge_operator.model.base import (
     GROUP,
     VERSION,
@@ -32,7 +33,7 @@ from liftbridge_operator.model.storage import Storage
 
 BROKERS_MAX: Final = 100
 NAME_LENGTH_MAX: Final = 40
-FEATURE_LEVELS: Final[dict[int, str]] = {1: "0.1.0", 2: "0.1.0", 3: "0.1.0"}
+FEATURE_LEVELS: Final[dict[int, str]] = {1: "0.1.0", 2: "0.1.0", 3: "0.1.0", 4: "0.1.0"}
 """First version of brokers that knows each feature level."""
 
 _VERSION_PATTERN: Final = r"^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}(-[0-9A-Za-z.-]{1,32})?$"
@@ -117,6 +118,38 @@ class ClusterSpec(Model):
             field=".listeners",
         ),
         Rule(
+            "access-names",
+            "!has(self.access) || !self.access.enabled || self.tls.clientAuth == 'Required' || "
+            "has(self.access.jwt) || self.access.tokens",
+            "access.enabled needs tls.clientAuth Required, access.jwt or access.tokens: else no "
+            "client has a name",
+            field=".access.enabled",
+        ),
+        Rule(
+            "access-tls",
+            "!has(self.access) || !(self.access.enabled || has(self.access.jwt) || "
+            "self.access.tokens || !self.access.anonymous) || "
+            "self.listeners.exists(listener, listener.tls)",
+            "access needs a listener with tls: clients prove who they are over TLS only",
+            field=".access",
+        ),
+        Rule(
+            "access-proofs",
+            "!has(self.access) || self.access.anonymous || self.tls.clientAuth != 'None' || "
+            "has(self.access.jwt) || self.access.tokens",
+            "without access.anonymous, clients need a proof: set tls.clientAuth, access.jwt or "
+            "access.tokens",
+            field=".access.anonymous",
+        ),
+        Rule(
+            "encryption-kept",
+            "!has(oldSelf.encryption) || has(self.encryption)",
+            "encryption cannot be removed: brokers without master keys could not read their "
+            "encrypted streams",
+            field=".encryption",
+            reason=RuleReason.FORBIDDEN,
+        ),
+        Rule(
             "min-isr-of-brokers",
             "!has(self.config.streams.minISR) || self.config.streams.minISR <= self.replicas",
             "config.streams.minISR is greater than replicas",
@@ -180,6 +213,8 @@ class ClusterSpec(Model):
         json_schema_extra={"default": [{"name": "internal"}]},
     )
     tls: Tls = section(Tls, "Certificates for client connections.")
+    access: Access | None = option("Who clients are, and whether access rules are in force.")
+    encryption: Encryption | None = option("Master keys of encrypted streams.")
     network_policy: NetworkPolicy = section(NetworkPolicy, "Allowed connections to the brokers.")
     resources: BrokerResources = section(BrokerResources, "Resources of each broker.")
     pod_template: PodTemplate = section(PodTemplate, "Additions to the pods.")

@@ -47,6 +47,8 @@ INTERNAL_VOLUME: Final = "liftbridge-internal"
 CLIENT_CA_VOLUME: Final = "liftbridge-client-ca"
 LISTENERS_VOLUME: Final = "liftbridge-listeners"
 PEER_KEYS_VOLUME: Final = "liftbridge-peer-keys"
+JWT_KEYS_VOLUME: Final = "liftbridge-jwt-keys"
+MASTER_KEYS_VOLUME: Final = "liftbridge-master-keys"
 NATS_VOLUME: Final = "liftbridge-nats"
 NATS_AUTH_VOLUME: Final = "liftbridge-nats-auth"
 NATS_CA_VOLUME: Final = "liftbridge-nats-ca"
@@ -60,6 +62,8 @@ INTERNAL_DIRECTORY: Final = "/etc/liftbridge/internal"
 CLIENT_CA_DIRECTORY: Final = "/etc/liftbridge/client-ca"
 LISTENERS_DIRECTORY: Final = "/etc/liftbridge/listeners"
 PEER_KEYS_DIRECTORY: Final = "/etc/liftbridge/peer-keys"
+JWT_KEYS_DIRECTORY: Final = "/etc/liftbridge/jwt-keys"
+MASTER_KEYS_DIRECTORY: Final = "/etc/liftbridge/master-keys"
 NATS_DIRECTORY: Final = "/etc/liftbridge/nats"
 NATS_AUTH_DIRECTORY: Final = "/etc/liftbridge/nats-auth"
 NATS_CA_DIRECTORY: Final = "/etc/liftbridge/nats-ca"
@@ -71,6 +75,7 @@ NATS_AUTH_KEY: Final = "auth.conf"
 CERT_KEY: Final = "tls.crt"
 KEY_KEY: Final = "tls.key"
 CA_KEY: Final = "ca.crt"
+AUTHORITY_KEY: Final = "ca.key"
 PEER_KEYS_KEY: Final = "cluster.keys"
 
 
@@ -167,3 +172,8 @@ def leaf(cluster: str) -> str:
 def nats_credentials(cluster: str) -> str:
     """Return the name of the Secret with the credentials of embedded NATS; it is kept."""
     return f"{cluster}-nats"
+
+
+def nats_client(cluster: str) -> str:
+    """Return the name of the Secret with which applications use embedded NATS."""
+    return f"{cluster}-nats-client"

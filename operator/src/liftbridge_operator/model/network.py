@@ -144,9 +144,10 @@ class TlsMode(StrEnum):
 
 
 class ClientAuth(StrEnum):
-    """Whether clients present certificates."""
+    """Whether clients present certificates, which are verified in any case."""
 
     NONE = "None"
+    OPTIONAL = "Optional"
     REQUIRED = "Required"
 
 
@@ -193,20 +194,20 @@ class Tls(Model):
         Rule(
             "tls-client-auth",
             "self.clientAuth == 'None' || self.mode != 'Disabled'",
-            "clientAuth Required needs a mode other than Disabled",
+            "clientAuth needs a mode other than Disabled",
             field=".clientAuth",
         ),
         Rule(
             "tls-client-ca",
-            "!has(self.clientCA) || self.clientAuth == 'Required'",
-            "clientCA is for clientAuth Required",
+            "!has(self.clientCA) || self.clientAuth != 'None'",
+            "clientCA is for clientAuth Optional and Required",
             field=".clientCA",
             reason=RuleReason.FORBIDDEN,
         ),
         Rule(
             "tls-client-ca-needed",
             "self.clientAuth == 'None' || self.mode == 'Generated' || has(self.clientCA)",
-            "clientAuth Required needs clientCA unless mode is Generated",
+            "clientAuth needs clientCA unless mode is Generated",
             field=".clientCA",
             reason=RuleReason.REQUIRED,
         ),
@@ -235,7 +236,7 @@ class Tls(Model):
         "`Secret`; re-read when it changes."
     )
     client_auth: ClientAuth = Field(
-        default=ClientAuth.NONE, description="Whether clients must present a certificate."
+        default=ClientAuth.NONE, description="Whether clients may, or must, present a certificate."
     )
     client_ca: SecretKeyRef | None = option(
         "CAs for the certificates of clients; defaults to the generated one."

@@ -20,6 +20,7 @@ from liftbridge_operator.model.values import (
     Cpu,
     Duration,
     DurationText,
+    LabelOrAny,
     LabelValue,
     ObjectName,
     QualifiedName,
@@ -333,16 +334,7 @@ class Monitoring(Model):
 class StreamAccess(Model):
     """Namespaces whose `Stream` resources may name this cluster."""
 
-    allowed_namespaces: Annotated[
-        tuple[
-            Annotated[
-                str,
-                StringConstraints(max_length=63, pattern=r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$"),
-            ],
-            ...,
-        ],
-        ListOf(64, is_set=True),
-    ] = Field(
+    allowed_namespaces: Annotated[tuple[LabelOrAny, ...], ListOf(64, is_set=True)] = Field(
         default=(),
         description="Namespaces whose `Stream` resources may name this cluster, in addition to its "
         "own; `*` for all.",

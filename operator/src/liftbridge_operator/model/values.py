@@ -65,6 +65,11 @@ Duration = Annotated[
 Label = Annotated[str, StringConstraints(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 """A DNS label: names of namespaces, services and ports."""
 
+LabelOrAny = Annotated[
+    str, StringConstraints(max_length=63, pattern=r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$")
+]
+"""Name of a namespace, or `*` for all."""
+
 ObjectName = Annotated[
     str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
 ]

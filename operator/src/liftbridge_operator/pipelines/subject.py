@@ -90,7 +90,7 @@ def reach_of(pipeline: Pipeline, cluster: ClusterSpec) -> Reach:
     given = pipeline.spec.credentials.tls_secret_name
     if not listener.tls:
         return Reach(servers, None)
-    shows = cluster.tls.client_auth is ClientAuth.REQUIRED
+    shows = _needs_certificate(cluster)
     if given is not None:
         return Reach(servers, Authority(is_secret=True, name=given, has_certificate=shows))
     if shows or namespace != pipeline.namespace:
@@ -99,6 +99,17 @@ def reach_of(pipeline: Pipeline, cluster: ClusterSpec) -> Reach:
             f"spec.credentials.tlsSecretName is needed: cluster {ref.name} uses TLS and {why}"
         )
     return Reach(servers, _authority(ref.name, cluster))
+
+
+def _needs_certificate(cluster: ClusterSpec) -> bool:
+    """Return whether pods must present a certificate, which also gives them rights."""
+    match cluster.tls.client_auth:
+        case ClientAuth.REQUIRED:
+            return True
+        case ClientAuth.OPTIONAL:
+            return cluster.access is not None and cluster.access.enabled
+        case ClientAuth.NONE:
+            return False
 
 
 def _authority(name: str, cluster: ClusterSpec) -> Authority:

@@ -24,7 +24,7 @@ import structlog
 
 from liftbridge_operator.kube.client import Bounds, KubeClient, connect
 from liftbridge_operator.kube.events import Events
-from liftbridge_operator.kube.kinds import CLUSTERS, PIPELINES, STREAMS, Kind
+from liftbridge_operator.kube.kinds import CLUSTERS, PIPELINES, STREAMS, USERS, Kind
 from liftbridge_operator.kube.port import Fence, Kube
 from liftbridge_operator.process.claims import (
     AllClaims,
@@ -54,6 +54,9 @@ _IN_FLIGHT_MAX: Final = 32
 
 _PIPELINE_WORKERS: Final = 4
 """Maximum number of concurrent passes of StreamPipelines."""
+
+_USER_WORKERS: Final = 4
+"""Maximum number of concurrent passes of LiftbridgeUsers."""
 
 log = structlog.get_logger("liftbridge.operator")
 
@@ -289,6 +292,7 @@ class _Process:
             CLUSTERS: self.settings.cluster_workers,
             STREAMS: self.settings.stream_workers,
             PIPELINES: _PIPELINE_WORKERS,
+            USERS: _USER_WORKERS,
         }
         async with make_reconcilers(context) as reconcilers:
             for kind in RESOURCES:

@@ -17,7 +17,7 @@ class Key(NamedTuple):
     """Key of a resource to reconcile.
 
     Attributes:
-        kind: `kinds.CLUSTERS`, `kinds.STREAMS` or `kinds.PIPELINES`.
+        kind: `kinds.CLUSTERS`, `kinds.STREAMS`, `kinds.PIPELINES` or `kinds.USERS`.
         namespace: Its namespace.
         name: Its name.
     """

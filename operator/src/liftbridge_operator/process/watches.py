@@ -29,13 +29,14 @@ from liftbridge_operator.kube.kinds import (
     SERVICES,
     SETS,
     STREAMS,
+    USERS,
     Kind,
 )
 from liftbridge_operator.model import names
 from liftbridge_operator.process.metrics import Metrics
 from liftbridge_operator.process.reconciler import Key
 
-RESOURCES: Final = (CLUSTERS, STREAMS, PIPELINES)
+RESOURCES: Final = (CLUSTERS, STREAMS, PIPELINES, USERS)
 """Kinds that have passes."""
 
 OF_CLUSTERS: Final = (

@@ -8,8 +8,8 @@ log, for the table's stream and for the history of the partition that was compar
 another stream has the name now, or another history began, brokers refuse it. It is never set to an
 offset that the stream does not hold because an unclean election lost it.
 
-A process sets each position once even if it is already right. Brokers do not report the stream that
-a position was set for; a position of a former stream, or without a recorded stream, would hold
+A process sets each position once even if it is already right. Old brokers do not report the stream
+that a position was set for; a position of a former stream, or without a recorded stream, would hold
 retention back.
 
 Brokers have no "set if greater"; so a runner that was overtaken between its read and its write sets
@@ -132,8 +132,8 @@ def _set(
 ) -> None:
     """Set one position for the stream of the table, unless another runner is ahead.
 
-    A cursor beyond the high watermark belongs to a former stream of the name. A right cursor is set
-    nevertheless, because brokers do not report the stream that it was set for.
+    A cursor beyond the high watermark belongs to a former stream of the name, which old brokers
+    report. A right cursor is set nevertheless: there it may have been set for the former stream.
     """
     metadata = table.snapshot.metadata
     assert metadata is not None, "the table is there"

@@ -11,6 +11,7 @@ from liftbridge_broker.api.bounds import BoundsService
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.cursors import CursorService
 from liftbridge_broker.api.groups.classic import GroupService
+from liftbridge_broker.api.groups.lag import GroupLagService
 from liftbridge_broker.api.groups.members import GroupMemberService
 from liftbridge_broker.api.groups.positions import PositionService
 from liftbridge_broker.api.grpc.call import Call, do_steps
@@ -52,6 +53,8 @@ GROUP_RESPONSES: Final[Mapping[str, type[Message]]] = {
     GROUPS + "DescribeGroup": groups_pb2.DescribeGroupResponse,
     GROUPS + "DeleteGroup": groups_pb2.DeleteGroupResponse,
     GROUPS + "EvictMember": groups_pb2.EvictMemberResponse,
+    GROUPS + "GroupLag": groups_pb2.GroupLagResponse,
+    GROUPS + "ResetPositions": groups_pb2.ResetPositionsResponse,
 }
 """Methods of members of consumer groups, and of people who look after them."""
 
@@ -153,7 +156,7 @@ class ClientCalls:
         metadata = MetadataService(self.context, host="localhost")
         bounds = BoundsService(self.context)
         groups, members = GroupService(self.context), GroupMemberService(self.context)
-        cursors = CursorService(self.context)
+        cursors, positions = CursorService(self.context), PositionService(self.context)
         self._unary: Mapping[str, Callable[[Call, bytes], Iterator[None] | None]] = {
             API + "FetchMetadata": metadata.fetch,
             API + "FetchPartitionMetadata": metadata.fetch_partition,
@@ -166,7 +169,9 @@ class ClientCalls:
             API + "FetchCursor": cursors.fetch,
             GROUPS + "Heartbeat": members.heartbeat,
             GROUPS + "Leave": members.leave,
-            GROUPS + "CommitPositions": PositionService(self.context).commit,
+            GROUPS + "CommitPositions": positions.commit,
+            GROUPS + "ResetPositions": positions.reset,
+            GROUPS + "GroupLag": GroupLagService(self.context).lag,
             GROUPS + "ListGroups": members.list_groups,
             GROUPS + "DescribeGroup": members.describe,
             GROUPS + "DeleteGroup": members.delete,

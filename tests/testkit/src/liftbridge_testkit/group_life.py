@@ -309,6 +309,7 @@ def _reads(member: Member, stream: str) -> bool:
 def _broken_moves(before: Group, after: Group, state: ClusterState, command: Command) -> list[str]:
     """Return the moves of partitions that no member agreed to, or that were needless."""
     broken: list[str] = []
+    broken += _broken_holds(before, after)
     was_held = {one: member for member in before.members for one in member.held}
     is_held = {one: member for member in after.members for one in member.held}
     for partition, member in was_held.items():
@@ -339,6 +340,24 @@ def _broken_moves(before: Group, after: Group, state: ClusterState, command: Com
             if member.member_id in stay and former in stay and former != member.member_id:
                 broken.append(f"needless move of {partition} of stream {stream_of(partition)}")
     return broken
+
+
+def _broken_holds(before: Group, after: Group) -> list[str]:
+    """Return the holds whose begin is not that of the assignment that gave the partition."""
+    if not after.is_incremental:
+        return [f"{one.member_id} is classic" for one in after.members if one.held_since]
+    began = {
+        (member.member_id, member.instance_id, partition): since
+        for member in before.members
+        for partition, since in member.holds.items()
+    }
+    return [
+        f"{member.member_id} holds {partition} since {since}"
+        for member in after.members
+        for partition, since in member.holds.items()
+        if since != began.get((member.member_id, member.instance_id, partition), after.group_epoch)
+        and member.member_epoch != after.group_epoch
+    ]
 
 
 def _broken_fence(before: Group, command: JoinGroup | LeaveGroup | ReleasePartitions) -> list[str]:

@@ -140,9 +140,11 @@ class Reading:
         """Read until no more records are available."""
         subscription = self._subscription
         while self.is_taking and subscription is not None and self.end is None:
-            slices, end, waits = subscription.pull(self.pull_bytes)
+            slices, count, end, waits = subscription.pull(self.pull_bytes)
+            before = len(self.frames)
             for piece in slices:
                 self.frames += [decode_frame(piece, *bounds) for bounds in frame_bounds(piece)]
+            assert len(self.frames) - before == count
             if end is not None:
                 self.end = end
                 subscription.close(self.world.now)

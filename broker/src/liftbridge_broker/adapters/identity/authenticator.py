@@ -33,6 +33,8 @@ from liftbridge_broker.ports.observe import Observer
 Done = Callable[[Identity | LiftbridgeError], None]
 """Gets an identity that took longer to verify, or the refusal; called once."""
 
+_AT: Final = "@"
+
 WAITERS_MAX: Final = 1_000
 """Calls that may wait for the verification of one token."""
 
@@ -69,7 +71,8 @@ class CallerAuthenticator:
         self._clock = clock
         self._observer = observer
         self._hasher = hasher
-        self._verified = VerifiedTokens(secrets.token_bytes(KEY_BYTES))
+        # By kind: tokens of one kind, of which an issuer makes any number, displace no others.
+        self._verified = {one: VerifiedTokens(secrets.token_bytes(KEY_BYTES)) for one in BEARER}
         self._attempts = FailedAttempts()
         self._waiters: dict[bytes, list[tuple[Caller, Done]]] = {}
         self.generation = 0
@@ -106,7 +109,7 @@ class CallerAuthenticator:
 
     def _forget_verified(self) -> None:
         self.generation += 1
-        self._verified.keep_if(lambda identity: identity.proof is Proof.TOKEN)
+        self._verified[Proof.JWT].clear()
 
     # Calls of the gRPC server.
 
@@ -141,8 +144,8 @@ class CallerAuthenticator:
         if identity.expires and identity.expires * SECOND_NS <= now_ns:
             return f"the {identity.proof} has expired"
         if identity.proof is Proof.TOKEN:
-            token = self._tokens().get(identity.source)
-            if token is None:
+            token = self._tokens().get(identity.source.partition(_AT)[0])
+            if token is None or _source_of(token) != identity.source:
                 return "the token was revoked"
             if token.expires and token.expires <= now_ns:
                 return "the token has expired"
@@ -175,12 +178,13 @@ class CallerAuthenticator:
             )
         token = token_of(authorization)
         now = self._clock.now()
-        digest = self._verified.digest(authorization)
-        known = self._verified.find(digest, now)
-        if known is not None and known.proof in proofs and not self.fault_of(known):
-            return known
         is_own = token is not None and token.startswith(PREFIX)
         proof = Proof.TOKEN if is_own else Proof.JWT
+        # Not of the field: written in another way, a token would be verified again.
+        digest = self._verified[proof].digest((token or "").encode())
+        known = self._verified[proof].find(digest, now)
+        if known is not None and proof in proofs and not self.fault_of(known):
+            return known
         if not self._attempts.allow(caller.source, now):
             self._count(proof, "limited")
             raise LimitError(
@@ -224,15 +228,18 @@ class CallerAuthenticator:
         identity = _identity_of(state)
         if fault := self.fault_of(identity):
             raise self._failed(caller, Proof.TOKEN, fault)
-        compared = partial(self._compared, token, digest)
+        compared = partial(self._compared, token, state.verifier, digest)
         self._hasher.check(token.secret, state.verifier, compared)
         self._waiters[digest] = [(caller, done)]
 
-    def _compared(self, token: ApiToken, digest: bytes, is_equal: bool) -> None:
-        """Answer the calls that wait for a token; it may have been revoked in the meantime."""
+    def _compared(self, token: ApiToken, verifier: str, digest: bytes, is_equal: bool) -> None:
+        """Answer the calls that wait for a token.
+
+        It may have been revoked in the meantime, and another one of its id created.
+        """
         state = self._tokens().get(token.token_id)
         waiters = self._waiters.pop(digest)
-        if is_equal and state is not None:
+        if is_equal and state is not None and state.verifier == verifier:
             identity = self._accepted(_identity_of(state), digest)
             for _, done in waiters:
                 done(identity)
@@ -246,7 +253,7 @@ class CallerAuthenticator:
 
     def _accepted(self, identity: Identity, digest: bytes) -> Identity:
         self._count(identity.proof, "accepted")
-        self._verified.add(digest, identity, self._clock.now())
+        self._verified[identity.proof].add(digest, identity, self._clock.now())
         return identity
 
     def _failed(self, caller: Caller, proof: Proof, text: str) -> UnauthenticatedError:
@@ -269,7 +276,12 @@ class CallerAuthenticator:
 
 def _identity_of(token: TokenState) -> Identity:
     principal = Principal(token.principal, token.groups)
-    return Identity(principal, Proof.TOKEN, _seconds(token.expires), token.token_id)
+    return Identity(principal, Proof.TOKEN, _seconds(token.expires), _source_of(token))
+
+
+def _source_of(token: TokenState) -> str:
+    """Return what names a token and no later one of the same id."""
+    return f"{token.token_id}{_AT}{token.created}"
 
 
 def _seconds(nanoseconds: int) -> int:

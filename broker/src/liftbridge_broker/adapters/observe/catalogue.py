@@ -117,6 +117,8 @@ class TransitionSpec:
         fields: Names of its values.
         metric: Counter without labels that counts it; empty for `transitions_total{kind}`.
         adds: A counter to which one of the fields is added, such as the number of removed bytes.
+        is_limited: Whether events beyond a number in a time are only counted; false if whoever
+            reports it bounds them.
     """
 
     kind: str
@@ -125,6 +127,7 @@ class TransitionSpec:
     fields: tuple[str, ...] = ()
     metric: str = ""
     adds: Sum | None = None
+    is_limited: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +184,7 @@ def _transition(row: dict[str, Any]) -> TransitionSpec:
         fields=tuple(row.pop("fields", ())),
         metric=row.pop("metric", ""),
         adds=Sum(**row.pop("adds")) if "adds" in row else None,
+        is_limited=row.pop("limited", True),
     )
     assert not row, f"unknown fields of transition {spec.kind}: {sorted(row)}"
     return spec

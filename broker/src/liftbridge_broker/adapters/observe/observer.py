@@ -22,8 +22,9 @@ class StructlogObserver:
 
     Counts are exact. Log events of one kind are limited to `LINES_MAX` in `WINDOW_NS`, so that a
     thousand partitions failing at once, or a hostile client, cannot drown the log; the next event
-    of that kind has the number of suppressed events. A kind that is not in the catalogue is logged
-    and counted as `unlisted`; a test ensures that the code has none.
+    of that kind has the number of suppressed events. Kinds without a limit are bounded by those who
+    report them. A kind that is not in the catalogue is logged and counted as `unlisted`; a test
+    ensures that the code has none.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class StructlogObserver:
         self._counts[spec.kind] = self._counts.get(spec.kind, 0) + 1
         if spec.adds is not None:
             self._add(spec.adds, fields)
-        suppressed = self._suppressed(spec.kind)
+        suppressed = self._suppressed(spec.kind) if spec.is_limited else 0
         if suppressed is None:
             return
         values = dict(fields)

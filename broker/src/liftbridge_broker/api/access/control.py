@@ -4,15 +4,17 @@ The decision depends on the caller and the names in its request alone, never on 
 made before anything is looked up: a forbidden name is refused alike whether it exists or not.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from liftbridge_broker.access.gate import Gate
 from liftbridge_broker.access.principals import Principal
 from liftbridge_broker.access.rules import Operation, ResourceKind
-from liftbridge_broker.api.access.needs import NEEDS, Known
+from liftbridge_broker.api.access.audit import Audit
+from liftbridge_broker.api.access.needs import NEEDS, Known, Need
 from liftbridge_broker.api.grpc.call import Call
-from liftbridge_broker.errors import PermissionDeniedError
+from liftbridge_broker.errors import InvalidRequestError, PermissionDeniedError
+from liftbridge_broker.model.groups import PATTERNS_MAX, patterns_of
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.scheduling.steps import in_steps
@@ -21,11 +23,18 @@ from liftbridge_broker.ports.observe import Observer
 REPORTS_MAX: Final = 10
 """Refusals reported in a second; further ones are only counted."""
 
+NAMES_MAX: Final = 10_000
+"""Resources of one kind that a request may name: each costs some 3 us under many rules."""
+
 NAME_LENGTH_MAX: Final = 256
 """Characters of a name in a refusal and its report."""
 
 EVERYTHING: Final = "*"
 """Resource in the refusal of a method that names none, as in the original."""
+
+CLIENTS: Final = "main"
+OPERATORS: Final = "admin"
+"""Names of ports in the audit."""
 
 End = Callable[[PermissionDeniedError], None]
 
@@ -43,7 +52,9 @@ class AccessControl:
         self,
         observer: Observer | None = None,
         now: Callable[[], Instant] = lambda: Instant(0),
+        port: str = CLIENTS,
     ) -> None:
+        self._audit = None if observer is None else Audit(observer, now, port)
         self.gate = Gate()
         self.denied_counts: dict[str, int] = {}
         self.do_later: Callable[[Iterator[None]], None] = _run
@@ -55,25 +66,49 @@ class AccessControl:
         self._unreported = 0
 
     def authorize(self, call: Call, request: object) -> None:
-        """Refuse a request that the caller may not make.
+        """Refuse a request that the caller may not make; the audit learns of it in any case.
 
         Raises:
             PermissionDeniedError: Some rule set in force does not allow it.
+            InvalidRequestError: It names more resources than can be checked in a turn.
         """
+        if self._audit is not None:
+            self._audit.begin(call, request)
         if not self.gate.is_closed:
             return
         needs = NEEDS.get(call.method)
         if needs is None:
-            raise self._denied(call, EVERYTHING)
+            raise self._denied(call, EVERYTHING)  # guard Access.unknown
         if isinstance(needs, Known):
-            if not self.gate.knows(call.principal):
+            if not self.gate.knows(call.principal):  # guard Access.known
                 raise self._denied(call, EVERYTHING)
             return
-        principal, allows = call.principal, self.gate.allows
-        for operation, kind, names in needs:
-            for name in names(request):
-                if not allows(principal, operation, kind, name):
-                    raise self._denied(call, name)
+        for need in needs:
+            self._check_names(call, need, need.names(request))
+            if need.may_match:
+                self._check_patterns(call, need, patterns_of(need.names(request)))
+
+    def _check_names(self, call: Call, need: Need, names: Iterable[str]) -> None:
+        """Refuse what is not allowed on all of some resources."""
+        principal, allows, (operation, kind, *_) = call.principal, self.gate.allows, need
+        for count, name in enumerate(names):
+            if count == NAMES_MAX:
+                raise InvalidRequestError(
+                    f"{kind.name.lower()}s: more than {NAMES_MAX} listed; send several requests"
+                )
+            if not allows(principal, operation, kind, name):  # guard Access.call
+                raise self._denied(call, name)
+
+    def _check_patterns(self, call: Call, need: Need, patterns: Sequence[str]) -> None:
+        """Refuse patterns that match what is denied; that they are allowed was checked."""
+        if len(patterns) > PATTERNS_MAX:
+            raise InvalidRequestError(
+                f"{need.kind.name.lower()}s: {len(patterns)} patterns listed, at most "
+                f"{PATTERNS_MAX}"
+            )
+        for pattern in patterns:
+            if self.gate.denies_part(call.principal, need.operation, need.kind, pattern):
+                raise self._denied(call, pattern)
 
     def check(self, call: Call, operation: Operation, kind: ResourceKind, name: str) -> None:
         """Refuse one operation of a call; for calls with many requests.
@@ -81,7 +116,7 @@ class AccessControl:
         Raises:
             PermissionDeniedError: Some rule set in force does not allow it.
         """
-        if not self.gate.allows(call.principal, operation, kind, name):
+        if not self.gate.allows(call.principal, operation, kind, name):  # guard Access.message
             raise self._denied(call, name)
 
     def shows(self, principal: Principal, stream: str) -> bool:
@@ -99,14 +134,10 @@ class AccessControl:
         """End a running call once its caller may no longer make it.
 
         Args:
-            call: The call; its owner must call `forget` when it ends.
+            call: The call, authorized in this turn; its owner must call `forget` when it ends.
             request: Its request.
             end: Ends it with the refusal.
-
-        Raises:
-            PermissionDeniedError: It is forbidden already.
         """
-        self.authorize(call, request)
         self._following[call] = (request, end)
 
     def forget(self, call: Call) -> None:
@@ -120,7 +151,7 @@ class AccessControl:
 
     def on_change(self) -> None:
         """End the running calls that the rules now forbid, in steps."""
-        self.do_later(in_steps(list(self._following), self._look))
+        self.do_later(in_steps(list(self._following), self._look))  # guard Access.running
 
     def _look(self, call: Call) -> None:
         found = self._following.get(call)

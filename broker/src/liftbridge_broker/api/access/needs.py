@@ -22,11 +22,13 @@ class Need(NamedTuple):
         operation: The operation.
         kind: Kind of the resources.
         names: Returns their names from a decoded request.
+        may_match: Whether a name may be a pattern; then no resource that it matches may be denied.
     """
 
     operation: Operation
     kind: ResourceKind
     names: Callable[[Any], Iterable[str]]
+    may_match: bool = False
 
 
 class Known:
@@ -54,6 +56,10 @@ def _group(request: Any) -> Iterable[str]:
 
 def _own_group(request: Any) -> Iterable[str]:
     return (request.group_id,)
+
+
+def _positioned(request: Any) -> Iterable[str]:
+    return (position.stream for position in request.positions)
 
 
 def _joined(request: Any) -> Iterable[str]:
@@ -183,14 +189,30 @@ _GROUPS: Final[Mapping[str, Needs]] = {
     # A pattern is the name of no stream: only a rule that covers all names it matches has it too.
     "Heartbeat": (
         Need(Operation.JOIN, ResourceKind.GROUP, _own_group),
-        Need(Operation.READ, ResourceKind.STREAM, lambda request: request.streams),
+        Need(Operation.READ, ResourceKind.STREAM, lambda request: request.streams, may_match=True),
     ),
     "Leave": _own_group_needs(Operation.JOIN),
-    "CommitPositions": _own_group_needs(Operation.JOIN),
+    "CommitPositions": (
+        Need(Operation.JOIN, ResourceKind.GROUP, _own_group),
+        Need(Operation.READ, ResourceKind.STREAM, _positioned),
+    ),
     "ListGroups": _VIEW,
     "DescribeGroup": _own_group_needs(Operation.DESCRIBE),
     "DeleteGroup": _own_group_needs(Operation.DELETE),
     "EvictMember": _own_group_needs(Operation.DELETE),
+    # Offsets and times of a stream, but nothing of its messages.
+    "GroupLag": (
+        Need(Operation.DESCRIBE, ResourceKind.GROUP, _own_group),
+        Need(Operation.DESCRIBE, ResourceKind.STREAM, _stream),
+    ),
+    "ResetPositions": (
+        Need(Operation.DELETE, ResourceKind.GROUP, _own_group),
+        Need(
+            Operation.DESCRIBE,
+            ResourceKind.STREAM,
+            lambda request: dict.fromkeys(one.stream for one in request.positions),
+        ),
+    ),
 }
 _TOKENS: Final[Mapping[str, Needs]] = {
     # Who makes a token chooses whom it acts for.

@@ -5,7 +5,8 @@ answers it, and every broker the other requests. Order and texts of refusals are
 original.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Protocol
 
@@ -103,9 +104,12 @@ class GroupService:
         self, call: Call, request: api_pb2.FetchConsumerGroupAssignmentsRequest
     ) -> Iterator[None]:
         node, now = self._context.node, self._context.clock.now()
-        member = node.groups.heartbeat(request.groupId, request.consumerId, request.epoch, now)
-        response = api_pb2.FetchConsumerGroupAssignmentsResponse(epoch=request.epoch)
-        yield from add_partitions(node.state, member.target, response.assignments)
+        answer = node.groups.heartbeat(request.groupId, request.consumerId, request.epoch, now)
+        # The original refuses an earlier epoch. Its client takes the epoch from the answer, but
+        # pauses for 2 s after a refusal, which may be longer than its session.
+        response = api_pb2.FetchConsumerGroupAssignmentsResponse(epoch=answer.group.group_epoch)
+        shows = partial(self._context.access.shows, call.principal)
+        yield from add_partitions(node.state, answer.member.target, response.assignments, shows)
         call.reply(response.SerializeToString())
 
     def report_coordinator(self, call: Call, raw: bytes) -> None:
@@ -133,12 +137,23 @@ class GroupService:
 
 
 def add_partitions(
-    state: ClusterState, partitions: Sequence[PartitionId], target: Assignments
+    state: ClusterState,
+    partitions: Sequence[PartitionId],
+    target: Assignments,
+    shows: Callable[[str], bool],
 ) -> Iterator[None]:
-    """Add partitions to a response, one entry for each stream; yield where a step ends."""
+    """Add partitions to a response, one entry for each stream; yield where a step ends.
+
+    Args:
+        state: Applied metadata.
+        partitions: The partitions, in order.
+        target: Field of the response.
+        shows: Returns whether the caller may see a stream: rights of a member may have been revoked
+            since it joined, and one member may ask about another.
+    """
     for count, (stream_id, group) in enumerate(groupby(partitions, key=stream_of), 1):
         stream = state.streams.get(stream_id)
-        if stream is not None:  # deleted since
+        if stream is not None and shows(stream.name):  # None: deleted since
             target.add(stream=stream.name, partitions=[number_of(one) for one in group])
         if count % STEP == 0:
             yield

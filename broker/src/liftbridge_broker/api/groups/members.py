@@ -5,6 +5,7 @@ still reads; the answer names what it may read. `api.groups.positions` stores it
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from google.protobuf.message import Message
@@ -33,8 +34,11 @@ from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.scheduling.steps import STEP
 from liftbridge_proto.ext.v1 import groups_pb2
 
-HEARTBEATS_PER_SESSION: Final = 3
-"""Heartbeats that a member sends in a session: one may be lost, or the coordinator replaced."""
+HEARTBEATS_PER_SESSION: Final = 5
+"""Heartbeats that a member sends in a session: some may be lost, or the coordinator replaced.
+
+An interval is also the time after which others learn what a dead member leaves to them.
+"""
 
 
 class GroupMemberService:
@@ -131,7 +135,8 @@ class GroupMemberService:
             heartbeat_interval_ms=session_ms // HEARTBEATS_PER_SESSION,
             session_timeout_ms=session_ms,
         )
-        yield from add_partitions(self._context.node.state, assigned, response.assigned)
+        shows = partial(self._context.access.shows, call.principal)
+        yield from add_partitions(self._context.node.state, assigned, response.assigned, shows)
         call.reply(response.SerializeToString())
 
     def leave(self, call: Call, raw: bytes) -> None:
@@ -206,6 +211,7 @@ class GroupMemberService:
         group = state.groups.get(request.group_id)
         if group is None:
             raise NotFoundError(NO_GROUP)
+        shows = partial(self._context.access.shows, call.principal)
         response = groups_pb2.DescribeGroupResponse(
             group_id=group.group_id,
             is_incremental=group.is_incremental,
@@ -216,12 +222,12 @@ class GroupMemberService:
             target = response.members.add(
                 member_id=member.member_id,
                 member_epoch=member.member_epoch,
-                streams=member.streams,
+                streams=filter(shows, member.streams),
                 instance_id=member.instance_id,
                 zone=member.zone,
             )
-            yield from add_partitions(state, member.target, target.target)
-            yield from add_partitions(state, member.held, target.held)
+            yield from add_partitions(state, member.target, target.target, shows)
+            yield from add_partitions(state, member.held, target.held, shows)
             if count % STEP == 0:
                 yield
         call.reply(response.SerializeToString())

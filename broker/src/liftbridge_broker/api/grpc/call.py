@@ -105,6 +105,8 @@ class Call:
         on_cancel: The client reset the stream, the connection is lost, the deadline has passed or
             the request was refused; called at most once, never after `finish`.
         on_writable: Called when the queue fell below the low mark after `writable` was False.
+        on_end: Called once with the gRPC status and the code of the refusal, however the call ends;
+            without a status if it ended from outside, where its work may be done.
     """
 
     __slots__ = (
@@ -117,6 +119,7 @@ class Call:
         "listener",
         "method",
         "on_cancel",
+        "on_end",
         "on_half_close",
         "on_messages",
         "on_writable",
@@ -149,6 +152,7 @@ class Call:
         self.on_half_close: Callable[[], Iterator[None] | None] = _ignore
         self.on_cancel: Callable[[], None] = _ignore
         self.on_writable: Callable[[], None] | None = None
+        self.on_end: Callable[[int | None, str], None] | None = None
 
     @property
     def stream_id(self) -> int:
@@ -241,6 +245,8 @@ class Call:
             self.is_open = False
             self.writable = False
             self._port.finish(self, code, text, error_code)
+            if self.on_end is not None:
+                self.on_end(code, error_code)
             self._drop_callbacks()
 
     def expect_request(self) -> None:
@@ -265,12 +271,14 @@ class Call:
             self.is_open = False
             self.writable = False
             self.on_cancel()
+            if self.on_end is not None:
+                self.on_end(None, "")
             self._drop_callbacks()
 
     def _drop_callbacks(self) -> None:
         """Release the callbacks of the service, so that no reference cycle remains."""
         self.on_messages, self.on_half_close = _ignore_messages, _ignore
-        self.on_cancel, self.on_writable = _ignore, None
+        self.on_cancel, self.on_writable, self.on_end = _ignore, None, None
 
     def pause_reading(self) -> None:
         """Grant the client no further flow-control window on this stream.

@@ -1,6 +1,6 @@
 """`liftbridge.ext.v1.Access`: the access rules of the cluster, on the port for operators."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from liftbridge_broker.access.casbin import read_policy_in_steps
@@ -234,33 +234,54 @@ class AccessService:
         call.reply(response.SerializeToString())
 
     def nats_permissions(self, call: Call, raw: bytes) -> Iterator[None]:
-        """Serve `NatsPermissions`: subjects of streams and of rules for subjects."""
+        """Serve `NatsPermissions`: subjects of streams and of rules for subjects, none of brokers.
+
+        NATS takes an empty list of allowed subjects for all of them, so all are denied then.
+        """
         request = decode(call, pb.NatsPermissionsRequest, raw)
         if request is None:
             return
         rights = self._context.state.access.rules.rights_of(
             _principal_of(request.principal, request.groups)
         )
-        allowed: dict[str, None] = {}
-        denied = dict.fromkeys((f"{INTERNAL_ROOT}.>", f"{self._namespace}.>", "$SYS.>"))
+        published: dict[str, None] = {}
+        read: dict[str, None] = {}
+        denied: dict[str, None] = {}
         for subject, is_denied in rights.subjects(Operation.PUBLISH):
-            (denied if is_denied else allowed)[subject] = None
+            (denied if is_denied else published)[subject] = None
         for number, stream in enumerate(list(self._context.state.streams.values()), 1):
-            if rights.allows(Operation.PUBLISH, ResourceKind.STREAM, stream.name):
-                for partition in stream.partitions:
-                    allowed[partition_subject(stream.subject, partition.number)] = None
-            if len(allowed) > SUBJECTS_MAX:
+            subjects = [
+                partition_subject(stream.subject, partition.number)
+                for partition in stream.partitions
+            ]
+            for operation, allowed in ((Operation.PUBLISH, published), (Operation.READ, read)):
+                if rights.allows(operation, ResourceKind.STREAM, stream.name):
+                    allowed.update(dict.fromkeys(subjects))
+            if max(len(published), len(read)) > SUBJECTS_MAX:
                 raise InvalidRequestError(
-                    f"principal: may publish to more than {SUBJECTS_MAX} subjects; "
+                    f"principal: may publish or subscribe to more than {SUBJECTS_MAX} subjects; "
                     "allow subjects by patterns"
                 )
             if number % STEP == 0:
                 yield
-        kept = [one for one in allowed if not one.startswith((INTERNAL_ROOT, self._namespace, "$"))]
+        may_publish, may_subscribe = self._of_applications(published), self._of_applications(read)
         response = pb.NatsPermissionsResponse(
-            publish_allow=sorted(kept), publish_deny=sorted(denied)
+            publish_allow=may_publish,
+            publish_deny=self._withheld(may_publish, denied),
+            subscribe_allow=may_subscribe,
+            subscribe_deny=self._withheld(may_subscribe),
         )
         call.reply(response.SerializeToString())
+
+    def _of_applications(self, subjects: Iterable[str]) -> list[str]:
+        """Return subjects without those of brokers and of NATS, sorted."""
+        own = (INTERNAL_ROOT, self._namespace, "$")
+        return sorted(one for one in subjects if not one.startswith(own))
+
+    def _withheld(self, allowed: Sequence[str], denied: Iterable[str] = ()) -> list[str]:
+        """Return subjects that are denied beside those of brokers, sorted."""
+        own = (f"{INTERNAL_ROOT}.>", f"{self._namespace}.>", "$SYS.>")
+        return sorted({*own, *denied, *([] if allowed else [">"])})
 
     @property
     def _namespace(self) -> str:

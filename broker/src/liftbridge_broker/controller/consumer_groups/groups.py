@@ -100,6 +100,7 @@ def join_group(state: ClusterState, index: MetadataIndex, command: JoinGroup) ->
         streams=tuple(sorted(set(command.streams))),
         target=kept.target,
         held=kept.held,
+        held_since=kept.held_since,
         instance_id=kept.instance_id if changes_streams else command.instance_id,
         zone=kept.zone if changes_streams else command.zone,
     )
@@ -265,12 +266,12 @@ def release_partitions(state: ClusterState, command: ReleasePartitions) -> Decis
             f"{command.group_epoch}"
         )
     released = set(command.partition_ids) - set(member.target)
-    held = tuple(partition for partition in member.held if partition not in released)
-    if held == member.held:
+    if released.isdisjoint(member.held):
         return Decision((), _answer(group, command.member_id))
-    members = [replace(one, held=held) if one is member else one for one in group.members]
+    rest = member.holding({one: at for one, at in member.holds.items() if one not in released})
+    members = [rest if one is member else one for one in group.members]
     # The targets stay, and with them the group epoch, by which others release at the same time.
-    changed = replace(group, members=_granted(members))
+    changed = replace(group, members=_granted(members, group.group_epoch))
     record = GroupChanged(changed, GroupCause.RELEASED, command.member_id)
     return Decision((record,), _answer(changed, command.member_id))
 
@@ -437,18 +438,21 @@ def _assigned(
         members = [replace(member, held=member.target) for member in members]
         return replace(group, members=tuple(members))
     gone = {state.stream_ids[name] for name in changed or () if name in state.stream_ids}
-    members = [
-        replace(member, held=tuple(one for one in member.held if stream_of(one) not in gone))
-        for member in members
-    ]
-    return replace(group, members=_granted(members))
+    if gone:
+        members = [
+            member.holding(
+                {one: at for one, at in member.holds.items() if stream_of(one) not in gone}
+            )
+            for member in members
+        ]
+    return replace(group, members=_granted(members, group.group_epoch))
 
 
-def _granted(members: Sequence[Member]) -> tuple[Member, ...]:
+def _granted(members: Sequence[Member], group_epoch: MetadataIndex) -> tuple[Member, ...]:
     """Grant members of an incremental group what they are to read and nobody holds."""
     held = {partition for member in members for partition in member.held}
     return tuple(
-        replace(member, held=tuple(sorted((*member.held, *free)))) if free else member
+        member.holding({**member.holds, **dict.fromkeys(free, group_epoch)}) if free else member
         for member in members
         for free in ([one for one in member.target if one not in held],)  # guard Group.owner
     )

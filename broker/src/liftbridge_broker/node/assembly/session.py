@@ -245,9 +245,16 @@ def create_stream(core: Core, command: CreateStream) -> Generator[None, None, No
     progress = Progress(core.clock, core.observer)
     with contextlib.suppress(AlreadyExistsError):
         while core.node.state.stream(command.name) is None:
-            attempts.make()
+            if not _awaits_founders(core, command.replication_factor):
+                attempts.make()
             progress.note(f"the stream {command.name}")
             yield
+
+
+def _awaits_founders(core: Core, replication_factor: int) -> bool:
+    """Return whether brokers that have not registered yet make room for all replicas."""
+    registered = sum(not broker.removed for broker in core.node.state.brokers.values())
+    return registered < replication_factor <= len(core.consensus.voters)
 
 
 # -- the end of a session -------------------------------------------------------------------------

@@ -21,11 +21,12 @@ from liftbridge_broker.errors import (
     UnavailableError,
     UnknownMemberError,
 )
-from liftbridge_broker.model.groups import Group, Member
-from liftbridge_broker.model.ids import Instant, PartitionId
+from liftbridge_broker.model.groups import Group
+from liftbridge_broker.model.ids import Instant, PartitionId, number_of, stream_of
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.groups.seats import NOT_ASSIGNED, Seats
 from liftbridge_broker.node.groups.sessions import MemberSessions
+from liftbridge_broker.node.groups.turnover import Turnover
 from liftbridge_broker.wire.peer.bodies import CoordinatorReport
 
 WAITS_MAX: Final = 10_000
@@ -62,6 +63,7 @@ class GroupCoordination:
         self._report = report
         self._sessions = MemberSessions(context.broker)
         self._waits_count = 0
+        self._turnover = Turnover()
         self.seats = Seats(lambda: context.state)
 
     @property
@@ -99,30 +101,29 @@ class GroupCoordination:
             and epoch <= group.group_epoch
         )
 
-    def heartbeat(self, group_id: str, member_id: str, epoch: int, now: Instant) -> Member:
-        """Take a heartbeat of a member of a classic group; return the member.
+    def heartbeat(self, group_id: str, member_id: str, epoch: int, now: Instant) -> MemberAnswer:
+        """Take a heartbeat of a member of a classic group; return the group and the member.
 
-        A heartbeat counts although its epoch is not the latest: the member learns of a change
-        by the refusal.
+        A member that knows an earlier epoch of its membership learns of the change by the answer.
 
         Raises:
             NotFoundError: The group does not exist.
             NotCoordinatorError: Another broker coordinates it, or may do so.
-            StaleGroupEpochError: The group has changed since that epoch.
-            UnknownMemberError: It is no member, or another membership is meant.
+            StaleGroupEpochError: The member does not know the epoch of its membership.
+            UnknownMemberError: It is no member.
         """
         group = self.coordinated(group_id, now)
         check_kind(group, is_incremental=False)
         member = group.member(member_id)
-        if member is not None and epoch >= member.member_epoch:  # guard Group.heartbeat
-            self._sessions.on_heartbeat(group_id, member_id, now)
-        if epoch != group.group_epoch:  # guard Group.heartbeat_epoch
+        since = group.group_epoch if member is None else member.member_epoch
+        if not since <= epoch <= group.group_epoch:  # guard Group.heartbeat
             raise StaleGroupEpochError(
                 "client-provided group epoch differs from broker group epoch"
             )
         if member is None:
             raise UnknownMemberError(NO_MEMBER)
-        return member
+        self._sessions.on_heartbeat(group, member_id, now)
+        return MemberAnswer(group, member)
 
     def heartbeat_holding(
         self,
@@ -156,7 +157,7 @@ class GroupCoordination:
         member = group.member(member_id)
         if member is None or member_epoch != member.member_epoch:  # guard Group.member_epoch
             raise UnknownMemberError(NO_MEMBER)
-        self._sessions.on_heartbeat(group_id, member_id, now)
+        self._sessions.on_heartbeat(group, member_id, now)
         kept = {*member.target, *held}
         released = tuple(one for one in member.held if one not in kept)  # guard Group.held
         if released and group_epoch == group.group_epoch:
@@ -174,17 +175,30 @@ class GroupCoordination:
         return MemberAnswer(group, member)
 
     def may_commit(
-        self, group_id: str, member_id: str, member_epoch: int, partitions: Sequence[PartitionId]
+        self,
+        group_id: str,
+        member_id: str,
+        member_epoch: int,
+        group_epoch: int,
+        partitions: Sequence[PartitionId],
     ) -> None:
-        """Refuse positions of a member that lost its membership or a partition.
+        """Refuse positions of a member that lost its membership or a partition since it took them.
 
         The caller has confirmed the metadata, and stores the positions in this turn: the broker
         that stores those of the next owner has applied that it owns the partition.
 
+        Args:
+            group_id: The group.
+            member_id: The member.
+            member_epoch: Its membership.
+            group_epoch: Group epoch that it had acted on. When it let a partition go it had acted
+                on one before that of the assignment that gave the partition back.
+            partitions: Partitions of the positions.
+
         Raises:
             NotFoundError: The group does not exist.
             UnknownMemberError: It is no member, or another membership is meant.
-            NotAssignedError: It does not hold a partition.
+            NotAssignedError: It does not hold a partition, or holds it again.
         """
         group = self._context.state.groups.get(group_id)
         if group is None:
@@ -193,9 +207,44 @@ class GroupCoordination:
         member = group.member(member_id)
         if member is None or member_epoch != member.member_epoch:  # guard Group.commit_member
             raise UnknownMemberError(NO_MEMBER)
-        held = frozenset(member.held)
-        if any(one not in held for one in partitions):  # guard Group.commit
+        holds = member.holds
+        if any(one not in holds for one in partitions):  # guard Group.commit
             raise NotAssignedError(NOT_ASSIGNED)
+        if any(holds.get(one, 0) > group_epoch for one in partitions):  # guard Group.commit_epoch
+            raise NotAssignedError(NOT_ASSIGNED)
+
+    def may_reset(self, group_id: str, partitions: Sequence[PartitionId]) -> None:
+        """Refuse to reset positions that a member reads, or is to read.
+
+        It would go on from the former position, and overwrite the new one.
+
+        Raises:
+            FailedPreconditionError: The text names the member and a partition.
+        """
+        group = self._context.state.groups.get(group_id)
+        wanted = frozenset(partitions)
+        for member in () if group is None else group.members:
+            taken = wanted.intersection(member.target) or wanted.intersection(member.held)
+            if taken:  # guard Group.reset
+                partition_id = min(taken)
+                stream = self._context.state.streams.get(stream_of(partition_id))
+                name = "" if stream is None else stream.name
+                raise FailedPreconditionError(
+                    f"member {member.member_id} of consumer group {group_id} reads "
+                    f"{name}/{number_of(partition_id)}: stop it, then reset the position"
+                )
+
+    def check_unchanged(self, group_id: str, since: int) -> None:
+        """Refuse if a group may have had other members since an index was applied here.
+
+        Raises:
+            FailedPreconditionError: It changed, or ended, or this broker does not know.
+        """
+        if self._turnover.changed_at(group_id) > since:  # guard Group.reset_turnover
+            raise FailedPreconditionError(
+                f"consumer group {group_id} changed while its position was stored: a member may "
+                "have gone on from the former one; look at the lag, then reset the position again"
+            )
 
     def coordinated(self, group_id: str, now: Instant) -> Group:
         """Return a group that this broker coordinates.
@@ -257,6 +306,8 @@ class GroupCoordination:
                     self._note(record.cause, record.member_id, group_id, None)
                 case _:
                     pass
+        for group_id in changed:
+            self._turnover.note(group_id, self._context.state.applied_index)
         if changed:
             self._sessions.on_groups(self._context.state, changed, now)
             self.seats.on_groups(changed)
@@ -275,6 +326,7 @@ class GroupCoordination:
 
     def on_state(self, now: Instant) -> None:
         """Handle a state that replaced the former one, as at the start and from a snapshot."""
+        self._turnover.forget(self._context.state.applied_index)
         self._sessions.on_state(self._context.state, now)
         self.seats.on_state()
 

@@ -72,6 +72,18 @@ class Seats:
         ):
             raise NotAssignedError(NOT_ASSIGNED)
 
+    def is_over(self, partition: PartitionId, consumer: Consumer) -> bool:
+        """Return whether a member of a classic group lost a partition since the epoch it knows."""
+        group = self.state().groups.get(consumer.group_id)
+        member = None if group is None else group.member(consumer.member_id)
+        return (
+            group is not None
+            and member is not None
+            and not group.is_incremental
+            and member.member_epoch <= consumer.epoch < group.group_epoch
+            and partition not in member.held
+        )
+
     def _is_assigned(self, partition: PartitionId, consumer: Consumer) -> bool | None:
         """Return whether the metadata assign a partition; `None` for a group they do not know."""
         group = self.state().groups.get(consumer.group_id)

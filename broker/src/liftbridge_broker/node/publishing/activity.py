@@ -156,7 +156,13 @@ class ActivityStream:
 
     @property
     def _needs_setting(self) -> bool:
-        return self._is_wrong or (self._options.is_enabled and self._stream is None)
+        return self._is_wrong or self._needs_stream
+
+    @property
+    def _needs_stream(self) -> bool:
+        """Return whether the stream is to be created; also for events from before it was off."""
+        is_used = self._options.is_enabled or bool(self._queue.events)
+        return is_used and self._stream is None
 
     def _missing(self) -> Command | None:
         """Return the command that brings the metadata in line with the setting, if any."""

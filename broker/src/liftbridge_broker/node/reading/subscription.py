@@ -70,11 +70,13 @@ class Pulled(NamedTuple):
 
     Attributes:
         slices: gRPC frames of whole messages, in order.
+        message_count: Number of those messages.
         end: Reason of the end of the subscription, `None` while it is open.
         waits: Whether no more frames are available until `wake` is called.
     """
 
     slices: list[Buffer]
+    message_count: int
     end: LiftbridgeError | None
     waits: bool
 
@@ -303,12 +305,12 @@ class Subscription:
         After a pull with `waits`, no frames follow until `wake`; after an `end`, none at all.
         """
         if self._end is not None:
-            return Pulled([], self._end, waits=False)
+            return Pulled([], 0, self._end, waits=False)
         if self._slot.is_busy:
-            return Pulled([], None, waits=True)
+            return Pulled([], 0, None, waits=True)
         if self.partition.is_paused:
             self._end = FailedPreconditionError("commit log was closed")
-            return Pulled([], self._end, waits=False)
+            return Pulled([], 0, self._end, waits=False)
         self._slot.free()
         try:
             return self._pull_reverse(bytes_max) if self._is_reverse else self._pull(bytes_max)
@@ -318,7 +320,7 @@ class Subscription:
             self._end = error
         except KeyUnavailableError as error:
             self._end = error
-        return Pulled([], self._end, waits=False)
+        return Pulled([], 0, self._end, waits=False)
 
     def release(self) -> None:
         """Release what is held for the next pull, until the client accepts more."""
@@ -340,15 +342,15 @@ class Subscription:
                 return self._read_later(result.need)
             partition.activity.delivered_count += result.count
             if reader.next_offset < end or result.slices:
-                return Pulled(self._delivered(result.slices), None, waits=False)
+                return Pulled(self._delivered(result.slices), result.count, None, waits=False)
         if stop is not None and reader.next_offset >= stop:
             self._end = EndOfStreamError("Stop offset reached")
         elif partition.is_readonly and reader.next_offset >= log.log_end_offset:
             self._end = self._readonly_end.look()  # guard A.readonly
         if self._end is None:
             partition.readers.wait_for_data(self.wake)
-            return Pulled([], None, waits=True)
-        return Pulled([], self._end, waits=False)
+            return Pulled([], 0, None, waits=True)
+        return Pulled([], 0, self._end, waits=False)
 
     def _pull_reverse(self, bytes_max: int) -> Pulled:
         reader = self._reader
@@ -358,12 +360,12 @@ class Subscription:
             return self._read_later(result.need)
         if result.slices:
             self.partition.activity.delivered_count += result.count
-            return Pulled(self._delivered(result.slices), None, waits=False)
+            return Pulled(self._delivered(result.slices), result.count, None, waits=False)
         if self._stop_end is not None:
             self._end = EndOfStreamError("Stop offset reached")
         else:
             self._end = ReverseEndError("EOF")
-        return Pulled([], self._end, waits=False)
+        return Pulled([], 0, self._end, waits=False)
 
     def _delivered(self, slices: list[Buffer]) -> list[Buffer]:
         """Count the bytes, and copy slices that are small, or a small part of their blocks.
@@ -383,7 +385,7 @@ class Subscription:
 
     def _read_later(self, need: ReadNeed) -> Pulled:
         self._slot.read(need, self._read_done)
-        return Pulled([], None, waits=True)
+        return Pulled([], 0, None, waits=True)
 
     def _read_done(self, outcome: bytes | LiftbridgeError) -> None:
         if isinstance(outcome, LiftbridgeError):

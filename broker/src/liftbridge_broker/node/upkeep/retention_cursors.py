@@ -1,4 +1,4 @@
-"""Look-up of the cursors that limit retention, at the brokers that keep them.
+"""Look-up of cursors at the brokers that keep them: of those that limit retention, and others.
 
 Retention of a stream with `retention_cursor` removes records below that cursor. The cursor is a
 record in `__cursors`, whose leader may be another broker. That leader is asked before each removal,
@@ -41,6 +41,10 @@ _QUESTION_BITS: Final = 31
 """Low bits of a question's number; the higher bits identify the asking process."""
 
 
+PositionFound = Callable[[CursorPosition | CursorUnknown, Instant], None]
+"""Called once with a cursor as it is stored, or why it is unknown, and the time."""
+
+
 @dataclass(slots=True, eq=False)
 class _Wait:
     """A partition that waits for its cursor.
@@ -54,7 +58,7 @@ class _Wait:
 
     partition: PartitionId
     key: bytes
-    found: CursorFound
+    found: PositionFound
     ends_at: Instant
 
 
@@ -90,6 +94,28 @@ class RetentionCursors:
         self._question = crc32(start.encode()) << _QUESTION_BITS
 
     def find(self, partition_id: PartitionId, name: str, found: CursorFound, now: Instant) -> None:
+        """Call `found` with the first offset that a cursor protects, or after `WAIT_NS`."""
+
+        def judged(position: CursorPosition | CursorUnknown, now: Instant) -> None:
+            found(self._protected(partition_id, position), now)
+
+        self.find_position(partition_id, name, judged, now)
+
+    def _protected(
+        self, partition_id: PartitionId, position: CursorPosition | CursorUnknown
+    ) -> Offset | CursorUnknown:
+        """Return the offset of a cursor, if it belongs to the present records of its partition."""
+        if isinstance(position, CursorUnknown):
+            return position
+        if position.stream_id != stream_of(partition_id):  # guard Retention.stream
+            return CursorUnknown.FORMER
+        if position.unclean_epoch != self._unclean(partition_id):  # guard Retention.unclean
+            return CursorUnknown.UNCLEAN
+        return Offset(position.offset)
+
+    def find_position(
+        self, partition_id: PartitionId, name: str, found: PositionFound, now: Instant
+    ) -> None:
         """Call `found` with the position of a partition's cursor, or after `WAIT_NS`."""
         partition = self._partitions.get(partition_id)
         if partition is None or len(self._waits) >= WAITS_MAX:
@@ -192,23 +218,13 @@ class RetentionCursors:
 
     def _on_position(self, question: int, position: CursorPosition | None) -> None:
         """Handle a cursor's position; ignore answers without a wait."""
-        wait = self._waits.get(question)
-        if wait is None:
-            return
-        if position is None:
-            self._end(question, CursorUnknown.ABSENT)
-        elif position.stream_id != stream_of(wait.partition):  # guard Retention.stream
-            self._end(question, CursorUnknown.FORMER)
-        elif position.unclean_epoch != self._unclean(wait.partition):  # guard Retention.unclean
-            self._end(question, CursorUnknown.UNCLEAN)
-        else:
-            self._end(question, Offset(position.offset))
+        self._end(question, CursorUnknown.ABSENT if position is None else position)
 
     def _unclean(self, partition_id: PartitionId) -> int:
         """Return the epoch of the last election that may have replaced records at known offsets."""
         return self._context.state.unclean_epoch(partition_id)
 
-    def _end(self, question: int, cursor: Offset | CursorUnknown) -> None:
+    def _end(self, question: int, cursor: CursorPosition | CursorUnknown) -> None:
         wait = self._waits.pop(question, None)
         if wait is not None:
             wait.found(cursor, self._context.now)

@@ -52,7 +52,18 @@ def last_offset_at_or_before(log: LogView, timestamp: int) -> Offset | None:
 
 def first_timestamp(log: LogView) -> int | None:
     """Return the timestamp of the first readable record, `None` without records."""
-    start = log.log_start_offset
+    return timestamp_from(log, log.log_start_offset)
+
+
+def timestamp_from(log: LogView, start: Offset) -> int | None:
+    """Return the timestamp of the first record at or after an offset, `None` without one.
+
+    Reads an index and about 4 KiB or one batch of the log. Errors as for `offset_for_timestamp`.
+
+    Args:
+        log: The log.
+        start: The offset, at least the log start.
+    """
     for segment in log.live_segments():
         if segment.end_offset <= start or not segment.record_count:
             continue

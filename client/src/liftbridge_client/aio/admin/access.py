@@ -118,4 +118,9 @@ class AccessControl:
         response = await self._calls.call(
             _ACCESS + "NatsPermissions", request, pb.NatsPermissionsResponse
         )
-        return model.NatsPermissions(list(response.publish_allow), list(response.publish_deny))
+        return model.NatsPermissions(
+            list(response.publish_allow),
+            list(response.publish_deny),
+            list(response.subscribe_allow),
+            list(response.subscribe_deny),
+        )

@@ -9,7 +9,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from liftbridge_client import admin_model as model
 from liftbridge_client.aio.listening import Hub
-from liftbridge_client.core.deadlines import one_deadline, seconds_left
+from liftbridge_client.core.deadlines import TRY_SECONDS_MIN, one_deadline, seconds_left
 from liftbridge_client.errors import (
     CallTimeoutError,
     ClosedError,
@@ -177,7 +177,7 @@ class AdminCalls:
                 return await (self._anywhere(ask) if find is None else ask(await find()))
             except LiftbridgeError as error:
                 doubt.weigh(error)
-                is_last = not self._retry or wait >= seconds_left()
+                is_last = not self._retry or wait > seconds_left() - TRY_SECONDS_MIN
                 if is_last or not isinstance(error, RetriableError):
                     raise
             await asyncio.sleep(wait)

@@ -137,8 +137,9 @@ async def nats_permissions(
 ) -> None:
     """Print the NATS permissions that correspond to the rules of a principal.
 
-    Subjects of the streams that it may publish to, and of rules for subjects; denied are those of
-    brokers. A plain NATS client needs them in its account, because NATS does not ask the brokers.
+    Subjects of the streams that it may publish to and read, and of rules for subjects; denied are
+    those of brokers. A plain NATS client needs them in its account, because NATS does not ask the
+    brokers.
     """
     async with run.admin() as admin:
         run.emit(await admin.access.nats_permissions(principal, groups=member_of or ()))

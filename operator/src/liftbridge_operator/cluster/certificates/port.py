@@ -69,6 +69,19 @@ class Issuer(Protocol):
         """
         ...
 
+    def issue_client(
+        self, authority: Pair, name: str, *, not_before_s: int, not_after_s: int
+    ) -> Pair:
+        """Issue a certificate with which no server can be run, with a new key.
+
+        Args:
+            authority: The authority that signs it.
+            name: Common name, at most 64 characters.
+            not_before_s: Start of validity.
+            not_after_s: End of validity; not after that of the authority.
+        """
+        ...
+
     def describe(self, pem: bytes) -> tuple[Known, ...]:
         """Parse the certificates of a bundle, in their order.
 

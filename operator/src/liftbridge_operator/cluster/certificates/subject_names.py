@@ -8,6 +8,7 @@ from typing import Final
 
 from liftbridge_operator.cluster.rendering.subject import Cluster
 from liftbridge_operator.model import names
+from liftbridge_operator.model.network import ListenerType
 
 NAMES_MAX: Final = 512
 """Maximum number of names in one certificate; some libraries refuse more."""
@@ -16,8 +17,17 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 def internal_names(cluster: Cluster) -> tuple[str, ...]:
-    """Return names for operators and for NATS, which each broker first tries on its own host."""
-    return tuple(dict.fromkeys([*_of_service(cluster, names.headless(cluster.name)), *LOOPBACK]))
+    """Return names for operators and for NATS.
+
+    A broker first tries the NATS server on its own host; applications use the Services of
+    listeners, which lead to embedded servers, too.
+    """
+    found = [*_of_service(cluster, names.headless(cluster.name)), *LOOPBACK]
+    if cluster.spec.nats.embedded is not None:
+        for listener in cluster.spec.listeners:
+            if listener.type is ListenerType.INTERNAL:
+                found += _forms(names.listener(cluster.name, listener.name), cluster.namespace)
+    return tuple(dict.fromkeys(found))
 
 
 def subject_names(cluster: Cluster, addresses: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from liftbridge_operator.cluster.acting.ownership import owner_text
 from liftbridge_operator.cluster.observing.answers import Answers
 from liftbridge_operator.cluster.observing.assembly import pods_of
 from liftbridge_operator.cluster.observing.closed import odd_fields
+from liftbridge_operator.cluster.observing.desired import Specification, desired_of
 from liftbridge_operator.cluster.observing.objects import (
     annotation_of,
     belongs_to,
@@ -18,6 +19,7 @@ from liftbridge_operator.cluster.observing.objects import (
     set_of,
     uid_of,
 )
+from liftbridge_operator.cluster.observing.prerequisites import unmet
 from liftbridge_operator.cluster.observing.reads import Reads, data_claims, unmarked_claims
 from liftbridge_operator.cluster.observing.times import moment_ms, moment_text
 from liftbridge_operator.cluster.planning.observation import NO_VOLUME, DesiredState, DesiredVolume
@@ -32,7 +34,7 @@ from liftbridge_operator.cluster.reconciling.reached import (
 from liftbridge_operator.cluster.rendering.subject import Cluster, Inputs, Rendered, pod_labels
 from liftbridge_operator.cluster.rendering.workload import read_kept, read_record
 from liftbridge_operator.cluster.reporting.status import News, Surroundings
-from liftbridge_operator.kube.port import Object
+from liftbridge_operator.kube.port import Kube, Object
 from liftbridge_operator.model import names
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.model.cluster_status import (
@@ -117,6 +119,34 @@ def odd_of(reads: Reads, subject: Subject | None) -> tuple[str, ...]:
     if subject is None or reads.set is None:
         return ()
     return odd_fields(reads.set, subject.cluster, subject.inputs)
+
+
+async def desired_in(
+    kube: Kube,
+    reads: Reads,
+    given: Specification,
+    subject: Subject | None,
+    answers: Answers,
+    now_ms: int,
+) -> DesiredState:
+    """Return the desired state, with everything that keeps it from being carried out.
+
+    Raises:
+        KubeError: A Secret or ConfigMap that the specification names could not be read.
+    """
+    if subject is None:
+        return desired_as_observed(reads, given.errors)
+    spec = subject.cluster.spec
+    lacking = await unmet(kube, reads.namespace, spec, answers.metadata)
+    return desired_of(
+        reads.resource,
+        spec,
+        revision=subject.rendered.revision,
+        now_ms=now_ms,
+        refusals=[*map(str, subject.rendered.refusals), *lacking],
+        automatic=reads.automatic,
+        causes=causes_of(reads.resource, subject.rendered),
+    )
 
 
 def desired_as_observed(reads: Reads, errors: tuple[str, ...]) -> DesiredState:

@@ -24,7 +24,6 @@ from liftbridge_operator.cluster.observing.answers import Answers, ask
 from liftbridge_operator.cluster.observing.assembly import askable, observation_of, pods_of
 from liftbridge_operator.cluster.observing.desired import (
     Specification,
-    desired_of,
     memory_of,
     recorded_of,
     specification_of,
@@ -43,10 +42,9 @@ from liftbridge_operator.cluster.planning.suspension import size_after
 from liftbridge_operator.cluster.planning.view import View
 from liftbridge_operator.cluster.reconciling.inputs import (
     Subject,
-    causes_of,
     cluster_id_of,
     cluster_of,
-    desired_as_observed,
+    desired_in,
     foreign_parts,
     inputs_of,
     lost_claims,
@@ -240,19 +238,7 @@ class ClusterReconciler:
         await self._record_events(resource, *issued.happened)
         answers = await self._ask(known, reads, subject, issued)
         known.served = served_of(reads, answers)
-        desired = (
-            desired_as_observed(reads, given.errors)
-            if subject is None
-            else desired_of(
-                resource,
-                subject.cluster.spec,
-                revision=subject.rendered.revision,
-                now_ms=now_ms,
-                refusals=[str(refusal) for refusal in subject.rendered.refusals],
-                automatic=reads.automatic,
-                causes=causes_of(resource, subject.rendered),
-            )
-        )
+        desired = await desired_in(self._kube, reads, given, subject, answers, now_ms)
         odd = odd_of(reads, subject)
         seen = observation_of(
             reads, answers, desired, now_ms=now_ms, fresh_cluster_id=fresh, odd=odd

@@ -291,6 +291,8 @@ def _held_s(kind: Kind, answer: Object | Listing | None, about: Key) -> float:
     held_s = UNWATCHED_S.get(kind, HELD_S)
     if kind == CLUSTERS or not isinstance(answer, dict):
         return held_s
+    if kind == SECRETS and answer["metadata"]["name"] == names.nats_client(about.name):
+        return HELD_S  # only applications need it, which have read it
     is_seen = (answer["metadata"].get("labels") or {}).get(names.CLUSTER) == about.name
     return held_s if is_seen else min(held_s, UNSEEN_S)
 

@@ -3,8 +3,9 @@
 Servers discover one another by three fixed seeds and gossip, so the configuration is the same for
 any number of brokers. Connections between them use TLS with the internal authority. There are two
 users: `broker`, with all permissions, and `client`, for applications, without access to the
-subjects between brokers. They share one account: a stream attaches to subjects that applications
-publish to, and imports between accounts work in one direction only.
+subjects between brokers; a Secret of its own has what applications need. They share one account: a
+stream attaches to subjects that applications publish to, and imports between accounts work in one
+direction only.
 """
 
 import json
@@ -14,6 +15,7 @@ from liftbridge_operator.cluster.rendering.settings import SEEDS, namespace_of
 from liftbridge_operator.cluster.rendering.subject import Cluster, Inputs, Object
 from liftbridge_operator.model import names
 from liftbridge_operator.model.nats import EmbeddedNats
+from liftbridge_operator.model.network import ListenerType
 from liftbridge_operator.model.values import size_bytes
 
 INTERNAL_ROOT: Final = "_LIFTBRIDGE"
@@ -109,6 +111,18 @@ def seeds(cluster: Cluster) -> list[str]:
         names.host(names.broker(cluster.name, ordinal), cluster.name, cluster.namespace)
         for ordinal in range(SEEDS)
     ]
+
+
+def host(cluster: Cluster) -> str:
+    """Return the host at which applications reach the servers: the Service of a listener.
+
+    Without a listener in the cluster it is the headless Service.
+    """
+    inside = [one.name for one in cluster.spec.listeners if one.type is ListenerType.INTERNAL]
+    service = names.headless(cluster.name)
+    if inside:
+        service = names.listener(cluster.name, inside[0])
+    return f"{service}.{cluster.namespace}.svc"
 
 
 def container(cluster: Cluster, inputs: Inputs, security: Object) -> Object | None:

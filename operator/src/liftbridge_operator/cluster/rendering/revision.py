@@ -16,7 +16,7 @@ from liftbridge_operator.cluster.rendering.subject import Cluster, Object
 from liftbridge_operator.model import names
 from liftbridge_operator.model.cluster import ClusterSpec
 
-RENDERER: Final = 2
+RENDERER: Final = 3
 """Version of the renderer; raised when the same specification gives another template."""
 
 _DIGITS: Final = 12

@@ -57,6 +57,25 @@ def nats_credentials(cluster: Cluster, inputs: Inputs, passwords: Mapping[str, s
     return _secret(kept_metadata(cluster, inputs, name), "Opaque", files)
 
 
+def nats_client(cluster: Cluster, inputs: Inputs, password: str, bundle: bytes) -> Object:
+    """Render the Secret with everything that applications need to use embedded NATS.
+
+    Args:
+        cluster: The cluster.
+        inputs: Inputs of rendering, with the cluster id.
+        password: That of the user for applications.
+        bundle: Authorities of the servers, PEM.
+    """
+    files = {
+        "address": f"{nats.host(cluster)}:{names.CLIENTS_PORT}".encode(),
+        "username": nats.CLIENT_USER.encode(),
+        "password": password.encode(),
+        names.CA_KEY: bundle,
+    }
+    name = names.nats_client(cluster.name)
+    return _secret(metadata(cluster, inputs, name), "Opaque", files)
+
+
 def published_bundle(cluster: Cluster, inputs: Inputs, bundle: bytes) -> Object:
     """Render the ConfigMap with the authorities that clients trust."""
     return {

@@ -10,6 +10,7 @@ from typing import Final
 from liftbridge_operator.cluster.rendering import addresses
 from liftbridge_operator.cluster.rendering.subject import Cluster, Inputs, Refusal
 from liftbridge_operator.model import names
+from liftbridge_operator.model.access import Access, Encryption, JwtIssuer
 from liftbridge_operator.model.broker_config import broker_settings
 from liftbridge_operator.model.catalogue.settings import load_settings
 from liftbridge_operator.model.nats import Nats
@@ -26,8 +27,8 @@ VOTERS: Final = 3
 fifth, from five brokers on, so that four brokers have three voters and nothing here depends on the
 number of brokers."""
 
-_ACCESS: Final = "access.enabled"
-_SUPER_USERS: Final = "access.super.users"
+RULE_STARS_MAX: Final = 9
+"""Stars in a rule for certificates that brokers accept."""
 
 STOP_SECONDS: Final = 7
 """Time that a stop takes besides hand-over and draining: the preStop delay, and closing."""
@@ -38,11 +39,11 @@ DRAIN_SECONDS: Final = 10
 
 def config_text(cluster: Cluster, inputs: Inputs) -> str:
     """Render the configuration file: flat, sorted, each value as JSON, which is valid YAML."""
-    settings = {**broker_settings(cluster.spec.config), **_owned(cluster, inputs)}
-    if _ACCESS in settings:
-        # Brokers check the calls of the operator, too.
-        own, given = names.operator_leaf(cluster.name), settings.get(_SUPER_USERS, "")
-        settings[_SUPER_USERS] = f"{own},{given}" if given else own
+    settings: dict[str, str | list[str]] = {
+        **broker_settings(cluster.spec.config),
+        **_owned(cluster, inputs),
+        **_lists(cluster.spec.access, names.operator_leaf(cluster.name)),
+    }
     return "".join(f"{key}: {json.dumps(settings[key])}\n" for key in sorted(settings))
 
 
@@ -67,8 +68,12 @@ def _owned(cluster: Cluster, inputs: Inputs) -> dict[str, str]:
         "admin.tls.cert": f"{names.INTERNAL_DIRECTORY}/{names.CERT_KEY}",
         "admin.tls.key": f"{names.INTERNAL_DIRECTORY}/{names.KEY_KEY}",
         "admin.tls.ca": f"{names.INTERNAL_DIRECTORY}/{names.CA_KEY}",
+        # Brokers check the calls of the operator too, also while rules of former times apply.
+        "admin.super.users": names.operator_leaf(cluster.name),
         **_listeners(cluster),
         **_nats(cluster),
+        **_access(cluster),
+        **_encryption(cluster.spec.encryption),
     }
 
 
@@ -97,11 +102,69 @@ def _tls(tls: Tls) -> dict[str, str]:
     }
     if tls.client_auth is ClientAuth.REQUIRED:
         made["tls.client.auth.enabled"] = "true"
+    if tls.client_auth is not ClientAuth.NONE:
         made["tls.client.auth.ca"] = (
             f"{names.CLIENT_CA_DIRECTORY}/{tls.client_ca.key}"
             if tls.client_ca is not None
             else f"{names.TLS_DIRECTORY}/{names.CA_KEY}"
         )
+    return made
+
+
+def _access(cluster: Cluster) -> dict[str, str]:
+    access = cluster.spec.access
+    if access is None:
+        return {}
+    accepted = {
+        "certificate": cluster.spec.tls.client_auth is not ClientAuth.NONE,
+        "jwt": access.jwt is not None,
+        "token": access.tokens,
+        "anonymous": access.anonymous,
+    }
+    made = {"auth.methods": ",".join(name for name, is_on in accepted.items() if is_on)}
+    if access.enabled:
+        made["access.enabled"] = "true"
+    return made if access.jwt is None else made | _jwt(access.jwt)
+
+
+def _lists(access: Access | None, own: str) -> dict[str, list[str]]:
+    """Return settings whose items may hold blanks, which separate items of a text.
+
+    Args:
+        access: Field of the specification.
+        own: Common name of the operator's certificate.
+    """
+    made: dict[str, list[str]] = {}
+    if access is not None and access.enabled:
+        made["access.super.users"] = list(access.super_users)
+    if access is not None and access.certificate_rules:
+        # The rules apply on the port for operators too, where the operator needs its name.
+        made["auth.certificate.rules"] = [f"CN:{own} => {own}", *access.certificate_rules]
+    return made
+
+
+def _jwt(jwt: JwtIssuer) -> dict[str, str]:
+    keys = jwt.keys.secret_key_ref or jwt.keys.config_map_key_ref
+    assert keys is not None
+    made = {
+        "auth.jwt.keys.file": f"{names.JWT_KEYS_DIRECTORY}/{keys.key}",
+        "auth.jwt.issuer": jwt.issuer,
+        "auth.jwt.audience": jwt.audience,
+        "auth.jwt.principal.claim": jwt.principal_claim,
+        "auth.jwt.groups.claim": jwt.groups_claim,
+        "auth.jwt.clock.skew": jwt.clock_skew,
+    }
+    return {key: value for key, value in made.items() if value is not None}
+
+
+def _encryption(encryption: Encryption | None) -> dict[str, str]:
+    if encryption is None:
+        return {}
+    made = {"streams.encryption": "true"} if encryption.new_streams else {}
+    if encryption.master_keys is not None:
+        made["encryption.keys.file"] = f"{names.MASTER_KEYS_DIRECTORY}/{encryption.master_keys.key}"
+    if encryption.command is not None:
+        made["encryption.keys.command"] = encryption.command
     return made
 
 
@@ -165,10 +228,42 @@ def refusals(cluster: Cluster) -> tuple[Refusal, ...]:
         )
     found += _service_clashes(cluster.name, spec.listeners)
     found += _hurried(cluster)
-    for key, reason in load_settings().against(spec.version, broker_settings(spec.config)):
-        place = "config.extra" if key in spec.config.extra else "config"
+    if spec.access is not None:
+        found += _unreadable_rules(spec.access.certificate_rules)
+    given = broker_settings(spec.config) | _access(cluster) | _encryption(spec.encryption)
+    for key, reason in load_settings().against(spec.version, given):
+        place = "config.extra" if key in spec.config.extra else _place(key)
         found.append(Refusal(place, f"{key}: {reason}"))
     return tuple(found)
+
+
+def _place(key: str) -> str:
+    """Return the field, besides `config.extra`, that determines a setting."""
+    sections = {"access": "access", "auth": "access", "encryption": "encryption"}
+    return sections.get(key.partition(".")[0], "config")
+
+
+def _unreadable_rules(rules: tuple[str, ...]) -> list[Refusal]:
+    """Refuse rules for certificates whose stars brokers refuse; the schema checks their form."""
+    faults = ((rule, fault_of_rule(rule)) for rule in rules)
+    return [
+        Refusal("access.certificateRules", f"{rule!r} {fault}") for rule, fault in faults if fault
+    ]
+
+
+def fault_of_rule(rule: str) -> str:
+    """Return what is wrong with the stars of a rule, continuing a sentence; empty if nothing is."""
+    before, _, name = rule.partition(" => ")
+    pattern = before.partition(":")[2]
+    stars = pattern.count("*")
+    if stars > RULE_STARS_MAX:
+        return f"has {stars} stars, at most {RULE_STARS_MAX} are allowed"
+    if "**" in pattern:
+        return "has two stars in a row"
+    for reference in name.split("$")[1:]:
+        if not "1" <= reference[:1] <= str(stars):
+            return f"refers to ${reference[:1]}, the pattern has no such star"
+    return ""
 
 
 def _hurried(cluster: Cluster) -> list[Refusal]:

@@ -46,6 +46,7 @@ def mounted(cluster: Cluster, config_name: str) -> list[Mounted]:
         listeners = names.listeners(cluster.name)
         mounts.append(_config_map(names.LISTENERS_VOLUME, listeners, names.LISTENERS_DIRECTORY))
     mounts += _tls(cluster)
+    mounts += _keys(cluster)
     mounts += _nats(cluster)
     template = cluster.spec.pod_template
     mounts += [
@@ -125,8 +126,26 @@ def _tls(cluster: Cluster) -> list[Mounted]:
         return []
     shown = tls.secret_name or names.leaf(cluster.name)
     found = [_secret(names.TLS_VOLUME, shown, names.TLS_DIRECTORY)]
-    if tls.client_auth is ClientAuth.REQUIRED and tls.client_ca is not None:
+    if tls.client_auth is not ClientAuth.NONE and tls.client_ca is not None:
         found.append(_secret(names.CLIENT_CA_VOLUME, tls.client_ca.name, names.CLIENT_CA_DIRECTORY))
+    return found
+
+
+def _keys(cluster: Cluster) -> list[Mounted]:
+    """Mount public keys of tokens, and master keys of streams."""
+    access, encryption = cluster.spec.access, cluster.spec.encryption
+    found = []
+    if access is not None and access.jwt is not None:
+        name, place = names.JWT_KEYS_VOLUME, names.JWT_KEYS_DIRECTORY
+        given = access.jwt.keys
+        if given.secret_key_ref is not None:
+            found.append(_secret(name, given.secret_key_ref.name, place))
+        else:
+            assert given.config_map_key_ref is not None
+            found.append(_config_map(name, given.config_map_key_ref.name, place))
+    if encryption is not None and encryption.master_keys is not None:
+        secret = encryption.master_keys.name
+        found.append(_secret(names.MASTER_KEYS_VOLUME, secret, names.MASTER_KEYS_DIRECTORY))
     return found
 
 

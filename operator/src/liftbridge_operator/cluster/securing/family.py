@@ -23,7 +23,6 @@ from liftbridge_operator.cluster.certificates.rotation import (
 from liftbridge_operator.cluster.x509 import bundle
 from liftbridge_operator.model import names
 
-AUTHORITY_KEY: Final = "ca.key"
 NEXT_CERT: Final = "next.crt"
 NEXT_KEY: Final = "next.key"
 FORMER_CERT: Final = "former.crt"
@@ -119,11 +118,11 @@ class Family:
             leaf = {names.CA_KEY: leaf.get(names.CA_KEY, b"")}
         if not self._fits(authority, NEXT_CERT, NEXT_KEY):
             authority = _left(authority, NEXT_CERT, NEXT_KEY)
-        has_one = bool(authority.get(names.CA_KEY) or authority.get(AUTHORITY_KEY))
-        if has_one and not self._fits(authority, names.CA_KEY, AUTHORITY_KEY):
+        has_one = bool(authority.get(names.CA_KEY) or authority.get(names.AUTHORITY_KEY))
+        if has_one and not self._fits(authority, names.CA_KEY, names.AUTHORITY_KEY):
             if has_signed:
-                raise ValueError(f"{names.CA_KEY} and {AUTHORITY_KEY} are not a pair")
-            authority = _left(authority, names.CA_KEY, AUTHORITY_KEY)
+                raise ValueError(f"{names.CA_KEY} and {names.AUTHORITY_KEY} are not a pair")
+            authority = _left(authority, names.CA_KEY, names.AUTHORITY_KEY)
         if not self._described(authority.get(FORMER_CERT, b"")):
             if FORMER_CERT in authority and not files.has_leaf:
                 raise ValueError(f"{FORMER_CERT} is not a certificate")
@@ -176,12 +175,12 @@ class Family:
         made = self._issuer.make_authority(
             self._name, not_before_s=step.not_before_s, not_after_s=step.not_after_s
         )
-        keys = (NEXT_CERT, NEXT_KEY) if step.is_next else (names.CA_KEY, AUTHORITY_KEY)
+        keys = (NEXT_CERT, NEXT_KEY) if step.is_next else (names.CA_KEY, names.AUTHORITY_KEY)
         new = dict(zip(keys, (made.cert, made.key), strict=True))
         return replace(files, authority=files.authority | new)
 
     def _issued(self, files: Files, step: IssueLeaf, now_s: int) -> Files:
-        signer = Pair(files.authority[names.CA_KEY], files.authority[AUTHORITY_KEY])
+        signer = Pair(files.authority[names.CA_KEY], files.authority[names.AUTHORITY_KEY])
         made = self._issuer.issue(
             signer,
             self._name,
@@ -204,7 +203,7 @@ def _switched(files: Files) -> Files:
     held = files.authority
     new = {
         names.CA_KEY: held[NEXT_CERT],
-        AUTHORITY_KEY: held[NEXT_KEY],
+        names.AUTHORITY_KEY: held[NEXT_KEY],
         FORMER_CERT: held[names.CA_KEY],
     }
     return replace(files, authority=new)

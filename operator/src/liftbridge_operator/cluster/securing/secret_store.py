@@ -36,7 +36,6 @@ from liftbridge_operator.cluster.securing.certificate_states import (
     worst_of,
 )
 from liftbridge_operator.cluster.securing.family import (
-    AUTHORITY_KEY,
     Brought,
     Family,
     Files,
@@ -91,7 +90,7 @@ def _client_files(cluster: Cluster) -> _Named:
     tls, leaf = cluster.spec.tls, ("tls.cert", names.CERT_KEY)
     if not any(listener.tls for listener in cluster.spec.listeners):
         return _Named((), ())
-    if tls.client_auth is ClientAuth.REQUIRED and tls.client_ca is None:
+    if tls.client_auth is not ClientAuth.NONE and tls.client_ca is None:
         return _Named((leaf, ("tls.client.auth.ca", names.CA_KEY)), (leaf,))
     return _Named((leaf,), (leaf,))
 
@@ -286,7 +285,10 @@ class SecretStore:
             lambda now: self._operator(now, internal),
         )
         credentials = f"{SECRETS.kind}/{names.nats_credentials(name)}"
-        if operator is None or not await self._tried(looked, credentials, self._credentials):
+        trusted = internal.files.leaf[names.CA_KEY]
+        if operator is None or not await self._tried(
+            looked, credentials, lambda now: self._credentials(now, trusted)
+        ):
             return Issued(is_waiting=True)
         keys = await self._tried(looked, f"{SECRETS.kind}/{names.peer_keys(name)}", self._peer_keys)
         certificates, is_waiting = await self._shown(looked)
@@ -368,7 +370,7 @@ class SecretStore:
     def _for_operator(self, internal: Brought, looked: _Pass) -> dict[str, bytes]:
         held = internal.files.authority
         made = self._issuer.issue(
-            Pair(held[names.CA_KEY], held[AUTHORITY_KEY]),
+            Pair(held[names.CA_KEY], held[names.AUTHORITY_KEY]),
             names.operator_leaf(looked.cluster.name),
             ("liftbridge-operator",),
             not_before_s=max(looked.now_s - 300, internal.authority.not_before_s),
@@ -376,17 +378,20 @@ class SecretStore:
         )
         return {names.CERT_KEY: made.cert, names.KEY_KEY: made.key}
 
-    async def _credentials(self, looked: _Pass) -> bool:
-        """Generate passwords of embedded NATS once; return whether they exist."""
-        if looked.cluster.spec.nats.embedded is None:
+    async def _credentials(self, looked: _Pass, trusted: bytes) -> bool:
+        """Generate passwords of embedded NATS once, each in the Secrets of those who need it."""
+        cluster, inputs = looked.cluster, looked.inputs
+        if cluster.spec.nats.embedded is None:
             return True
-        name = names.nats_credentials(looked.cluster.name)
+        name = names.nats_credentials(cluster.name)
         live = await self._kept(looked, name)
         held = {key: text.decode() for key, text in _files_of(live).items() if text.isalnum()}
         passwords = {key: held.get(key) or self._password() for key in nats.PASSWORDS}
         if looked.may_write:
-            body = secrets.nats_credentials(looked.cluster, looked.inputs, passwords)
-            await self._write(live, body)
+            await self._write(live, secrets.nats_credentials(cluster, inputs, passwords))
+            given = await self._owned(looked, names.nats_client(cluster.name))
+            password = passwords["client-password"]
+            await self._write(given, secrets.nats_client(cluster, inputs, password, trusted))
         return looked.may_write or live is not None
 
     async def _peer_keys(self, looked: _Pass) -> PeerKeys | None:
@@ -571,7 +576,9 @@ def terms_of(tls: Tls) -> Terms:
 def _as_is(family: Family, before: Files, looked: _Pass) -> Brought | None:
     """Return a family without writes; None when it is incomplete."""
     needed = {names.CERT_KEY, names.KEY_KEY, names.CA_KEY}
-    if not (needed <= set(before.leaf) and {names.CA_KEY, AUTHORITY_KEY} <= set(before.authority)):
+    if not (
+        needed <= set(before.leaf) and {names.CA_KEY, names.AUTHORITY_KEY} <= set(before.authority)
+    ):
         return None
     after = family.bring(before, looked.now_s)
     return replace(after, files=before)

@@ -16,6 +16,7 @@ def names_text(catalogue: Catalogue) -> str:
     of_cluster = [spec for spec in conditions if spec.resource == "LiftbridgeCluster"]
     of_stream = [spec for spec in conditions if spec.resource == "Stream"]
     of_pipeline = [spec for spec in conditions if spec.resource == "StreamPipeline"]
+    of_user = [spec for spec in conditions if spec.resource == "LiftbridgeUser"]
     reasons = (reason for spec in conditions for reason in spec.reasons)
     events = (event.reason for event in catalogue.events.values())
     parts = [
@@ -31,6 +32,11 @@ def names_text(catalogue: Catalogue) -> str:
             "PipelineConditionType",
             "Conditions of a StreamPipeline.",
             (spec.type for spec in of_pipeline),
+        ),
+        _enumeration(
+            "UserConditionType",
+            "Conditions of a LiftbridgeUser.",
+            (spec.type for spec in of_user),
         ),
         _enumeration("Reason", "Reasons of conditions.", reasons),
         _enumeration("WaitFor", "What is waited for.", catalogue.waits),

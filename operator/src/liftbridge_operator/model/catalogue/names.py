@@ -39,9 +39,18 @@ class PipelineConditionType(StrEnum):
     READY = "Ready"
 
 
+class UserConditionType(StrEnum):
+    """Conditions of a LiftbridgeUser."""
+
+    DELETION_BLOCKED = "DeletionBlocked"
+    ENFORCED = "Enforced"
+    READY = "Ready"
+
+
 class Reason(StrEnum):
     """Reasons of conditions."""
 
+    ACCESS_OFF = "AccessOff"
     ADMISSION_DENIED = "AdmissionDenied"
     ALLOWED = "Allowed"
     ALTERING = "Altering"
@@ -114,6 +123,7 @@ class Reason(StrEnum):
     POD_MISSING = "PodMissing"
     POD_STUCK = "PodStuck"
     PORT_TAKEN = "PortTaken"
+    PROVISIONING = "Provisioning"
     QUORUM_LOST = "QuorumLost"
     QUOTA_EXCEEDED = "QuotaExceeded"
     RECONCILED = "Reconciled"
@@ -128,6 +138,7 @@ class Reason(StrEnum):
     RISK_UNKNOWN = "RiskUnknown"
     ROLLING_UPDATE = "RollingUpdate"
     ROUTES_MISSING = "RoutesMissing"
+    RULES_APPLY = "RulesApply"
     RUNNING = "Running"
     RUN_FAILED = "RunFailed"
     RUN_UNDER_WAY = "RunUnderWay"
@@ -236,6 +247,7 @@ class RiskKind(StrEnum):
 class EventReason(StrEnum):
     """Reasons of events."""
 
+    ACCESS_CHANGED = "AccessChanged"
     APPROVAL_REQUIRED = "ApprovalRequired"
     BOOTSTRAPPED = "Bootstrapped"
     BROKER_ADDED = "BrokerAdded"
@@ -249,6 +261,7 @@ class EventReason(StrEnum):
     CERTIFICATE_ISSUED = "CertificateIssued"
     CERTIFICATE_ROTATED = "CertificateRotated"
     CONFLICT = "Conflict"
+    CREDENTIAL_ISSUED = "CredentialIssued"
     DELETION_BLOCKED = "DeletionBlocked"
     DRIFT_REPAIRED = "DriftRepaired"
     FEATURE_LEVEL_RAISED = "FeatureLevelRaised"
@@ -278,6 +291,8 @@ class EventReason(StrEnum):
     STREAM_MISSING = "StreamMissing"
     STUCK_POD_REPLACED = "StuckPodReplaced"
     SUSPENDED = "Suspended"
+    USER_ABANDONED = "UserAbandoned"
+    USER_REMOVED = "UserRemoved"
     VOLUMES_ADOPTED = "VolumesAdopted"
     VOLUME_EXPANDED = "VolumeExpanded"
     VOLUME_EXPANDING = "VolumeExpanding"

@@ -20,6 +20,7 @@ from liftbridge_operator.model.pipeline import (
     PipelineStatus,
 )
 from liftbridge_operator.model.stream import STREAM_KIND, StreamSpec, StreamStatus
+from liftbridge_operator.model.user import USER_KIND, USER_RULES, UserSpec, UserStatus
 
 NOT_SEEN: Final = {
     "type": "Ready",
@@ -165,6 +166,25 @@ RESOURCES: Final = (
                 "Whether everything is archived.",
             ),
             Column("Runtime", "string", ".spec.runtime", "Where tasks run.", 1),
+            _AGE,
+        ),
+        has_scale=False,
+    ),
+    Resource(
+        USER_KIND,
+        "liftbridgeusers",
+        "lbu",
+        "A client of a Liftbridge cluster: its credential, access rules and quotas.",
+        UserSpec,
+        UserStatus,
+        USER_RULES,
+        (
+            Column("Cluster", "string", ".spec.clusterRef.name", "Cluster that it belongs to."),
+            Column("Principal", "string", ".status.principal", "Name at the brokers."),
+            Column("Proof", "string", ".status.authentication", "Kind of its proof."),
+            *_READY,
+            Column("Secret", "string", ".status.secretName", "Secret that the client needs.", 1),
+            Column("Expires", "date", ".status.expires", "When its credential ends.", 1),
             _AGE,
         ),
         has_scale=False,

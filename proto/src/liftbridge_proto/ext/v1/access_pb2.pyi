@@ -172,9 +172,13 @@ class NatsPermissionsRequest(_message.Message):
     def __init__(self, principal: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NatsPermissionsResponse(_message.Message):
-    __slots__ = ("publish_allow", "publish_deny")
+    __slots__ = ("publish_allow", "publish_deny", "subscribe_allow", "subscribe_deny")
     PUBLISH_ALLOW_FIELD_NUMBER: _ClassVar[int]
     PUBLISH_DENY_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBE_ALLOW_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBE_DENY_FIELD_NUMBER: _ClassVar[int]
     publish_allow: _containers.RepeatedScalarFieldContainer[str]
     publish_deny: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, publish_allow: _Optional[_Iterable[str]] = ..., publish_deny: _Optional[_Iterable[str]] = ...) -> None: ...
+    subscribe_allow: _containers.RepeatedScalarFieldContainer[str]
+    subscribe_deny: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, publish_allow: _Optional[_Iterable[str]] = ..., publish_deny: _Optional[_Iterable[str]] = ..., subscribe_allow: _Optional[_Iterable[str]] = ..., subscribe_deny: _Optional[_Iterable[str]] = ...) -> None: ...

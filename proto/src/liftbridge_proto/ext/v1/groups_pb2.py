@@ -25,13 +25,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eliftbridge/ext/v1/groups.proto\x12\x11liftbridge.ext.v1\"6\n\x10StreamPartitions\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\"\xc9\x01\n\x10HeartbeatRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x04\x12\x0f\n\x07streams\x18\x04 \x03(\t\x12\x13\n\x0binstance_id\x18\x05 \x01(\t\x12\x0c\n\x04zone\x18\x06 \x01(\t\x12\x13\n\x0bgroup_epoch\x18\x07 \x01(\x04\x12\x31\n\x04held\x18\x08 \x03(\x0b\x32#.liftbridge.ext.v1.StreamPartitions\"\xdc\x01\n\x11HeartbeatResponse\x12\x14\n\x0cmember_epoch\x18\x01 \x01(\x04\x12\x13\n\x0bgroup_epoch\x18\x02 \x01(\x04\x12\x13\n\x0b\x63oordinator\x18\x03 \x01(\t\x12\x35\n\x08\x61ssigned\x18\x04 \x03(\x0b\x32#.liftbridge.ext.v1.StreamPartitions\x12\x15\n\rpending_count\x18\x05 \x01(\r\x12\x1d\n\x15heartbeat_interval_ms\x18\x06 \x01(\r\x12\x1a\n\x12session_timeout_ms\x18\x07 \x01(\r\"I\n\x0cLeaveRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x04\"\x0f\n\rLeaveResponse\"\xd9\x01\n\x16\x43ommitPositionsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x04\x12\x45\n\tpositions\x18\x04 \x03(\x0b\x32\x32.liftbridge.ext.v1.CommitPositionsRequest.Position\x1a=\n\x08Position\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"\x19\n\x17\x43ommitPositionsResponse\"\x13\n\x11ListGroupsRequest\"\xde\x01\n\x12ListGroupsResponse\x12;\n\x06groups\x18\x01 \x03(\x0b\x32+.liftbridge.ext.v1.ListGroupsResponse.Group\x1a\x8a\x01\n\x05Group\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x16\n\x0eis_incremental\x18\x02 \x01(\x08\x12\x13\n\x0b\x63oordinator\x18\x03 \x01(\t\x12\x13\n\x0bgroup_epoch\x18\x04 \x01(\x04\x12\x14\n\x0cmember_count\x18\x05 \x01(\r\x12\x17\n\x0fpartition_count\x18\x06 \x01(\r\"(\n\x14\x44\x65scribeGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"\xfd\x02\n\x15\x44\x65scribeGroupResponse\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x16\n\x0eis_incremental\x18\x02 \x01(\x08\x12\x13\n\x0b\x63oordinator\x18\x03 \x01(\t\x12\x13\n\x0bgroup_epoch\x18\x04 \x01(\x04\x12@\n\x07members\x18\x05 \x03(\x0b\x32/.liftbridge.ext.v1.DescribeGroupResponse.Member\x1a\xcd\x01\n\x06Member\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x02 \x01(\x04\x12\x0f\n\x07streams\x18\x03 \x03(\t\x12\x13\n\x0binstance_id\x18\x04 \x01(\t\x12\x0c\n\x04zone\x18\x05 \x01(\t\x12\x33\n\x06target\x18\x06 \x03(\x0b\x32#.liftbridge.ext.v1.StreamPartitions\x12\x31\n\x04held\x18\x07 \x03(\x0b\x32#.liftbridge.ext.v1.StreamPartitions\"&\n\x12\x44\x65leteGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteGroupResponse\"O\n\x12\x45victMemberRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x04\"\x15\n\x13\x45victMemberResponse2\x9f\x05\n\x06Groups\x12X\n\tHeartbeat\x12#.liftbridge.ext.v1.HeartbeatRequest\x1a$.liftbridge.ext.v1.HeartbeatResponse\"\x00\x12L\n\x05Leave\x12\x1f.liftbridge.ext.v1.LeaveRequest\x1a .liftbridge.ext.v1.LeaveResponse\"\x00\x12j\n\x0f\x43ommitPositions\x12).liftbridge.ext.v1.CommitPositionsRequest\x1a*.liftbridge.ext.v1.CommitPositionsResponse\"\x00\x12[\n\nListGroups\x12$.liftbridge.ext.v1.ListGroupsRequest\x1a%.liftbridge.ext.v1.ListGroupsResponse\"\x00\x12\x64\n\rDescribeGroup\x12\'.liftbridge.ext.v1.DescribeGroupRequest\x1a(.liftbridge.ext.v1.DescribeGroupResponse\"\x00\x12^\n\x0b\x44\x65leteGroup\x12%.liftbridge.ext.v1.DeleteGroupRequest\x1a&.liftbridge.ext.v1.DeleteGroupResponse\"\x00\x12^\n\x0b\x45victMember\x12%.liftbridge.ext.v1.EvictMemberRequest\x1a&.liftbridge.ext.v1.EvictMemberResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eliftbridge/ext/v1/groups.proto\x12\x11liftbridge.ext.v1\"6\n\x10StreamPartitions\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\"\xc9\x01\n\x10HeartbeatRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x04\x12\x0f\n\x07streams\x18\x04 \x03(\t\x12\x13\n\x0binstance_id\x18\x05 \x01(\t\x12\x0c\n\x04zone\x18\x06 \x01(\t\x12\x13\n\x0bgroup_epoch\x18\x07 \x01(\x04\x12\x31\n\x04held\x18\x08 \x03(\x0b\x32#.liftbridge.ext.v1.StreamPartitions\"\xdc\x01\n\x11HeartbeatResponse\x12\x14\n\x0cmember_epoch\x18\x01 \x01(\x04\x12\x13\n\x0bgroup_epoch\x18\x02 \x01(\x04\x12\x13\n\x0b\x63oordinator\x18\x03 \x01(\t\x12\x35\n\x08\x61ssigned\x18\x04 \x03(\x0b\x32#.liftbridge.ext.v1.StreamPartitions\x12\x15\n\rpending_count\x18\x05 \x01(\r\x12\x1d\n\x15heartbeat_interval_ms\x18\x06 \x01(\r\x12\x1a\n\x12session_timeout_ms\x18\x07 \x01(\r\"I\n\x0cLeaveRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x04\"\x0f\n\rLeaveResponse\"\x81\x02\n\x16\x43ommitPositionsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x04\x12\x45\n\tpositions\x18\x04 \x03(\x0b\x32\x32.liftbridge.ext.v1.CommitPositionsRequest.Position\x12\x13\n\x0bgroup_epoch\x18\x05 \x01(\x04\x1aP\n\x08Position\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x11\n\tstream_id\x18\x04 \x01(\x04\"\x19\n\x17\x43ommitPositionsResponse\"\x13\n\x11ListGroupsRequest\"\xde\x01\n\x12ListGroupsResponse\x12;\n\x06groups\x18\x01 \x03(\x0b\x32+.liftbridge.ext.v1.ListGroupsResponse.Group\x1a\x8a\x01\n\x05Group\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x16\n\x0eis_incremental\x18\x02 \x01(\x08\x12\x13\n\x0b\x63oordinator\x18\x03 \x01(\t\x12\x13\n\x0bgroup_epoch\x18\x04 \x01(\x04\x12\x14\n\x0cmember_count\x18\x05 \x01(\r\x12\x17\n\x0fpartition_count\x18\x06 \x01(\r\"(\n\x14\x44\x65scribeGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"\xfd\x02\n\x15\x44\x65scribeGroupResponse\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x16\n\x0eis_incremental\x18\x02 \x01(\x08\x12\x13\n\x0b\x63oordinator\x18\x03 \x01(\t\x12\x13\n\x0bgroup_epoch\x18\x04 \x01(\x04\x12@\n\x07members\x18\x05 \x03(\x0b\x32/.liftbridge.ext.v1.DescribeGroupResponse.Member\x1a\xcd\x01\n\x06Member\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x02 \x01(\x04\x12\x0f\n\x07streams\x18\x03 \x03(\t\x12\x13\n\x0binstance_id\x18\x04 \x01(\t\x12\x0c\n\x04zone\x18\x05 \x01(\t\x12\x33\n\x06target\x18\x06 \x03(\x0b\x32#.liftbridge.ext.v1.StreamPartitions\x12\x31\n\x04held\x18\x07 \x03(\x0b\x32#.liftbridge.ext.v1.StreamPartitions\"&\n\x12\x44\x65leteGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteGroupResponse\"O\n\x12\x45victMemberRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x04\"\x15\n\x13\x45victMemberResponse\"G\n\x0fGroupLagRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x0e\n\x06stream\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x03(\x05\"G\n\x10GroupLagResponse\x12\x33\n\npartitions\x18\x01 \x03(\x0b\x32\x1f.liftbridge.ext.v1.PartitionLag\"\xbc\x02\n\x0cPartitionLag\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x15\n\x08position\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tlog_start\x18\x03 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x14\n\x0clag_messages\x18\x05 \x01(\x03\x12\x0e\n\x06lag_ms\x18\x06 \x01(\x03\x12\x15\n\rlost_messages\x18\x07 \x01(\x03\x12\x19\n\x0covertaken_ms\x18\x08 \x01(\x03H\x01\x88\x01\x01\x12\x37\n\x0covertaken_by\x18\t \x01(\x0e\x32!.liftbridge.ext.v1.RetentionLimit\x12\x11\n\tstream_id\x18\n \x01(\x04\x12\x15\n\runclean_epoch\x18\x0b \x01(\x04\x42\x0b\n\t_positionB\x0f\n\r_overtaken_ms\"\xef\x01\n\x15ResetPositionsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x44\n\tpositions\x18\x02 \x03(\x0b\x32\x31.liftbridge.ext.v1.ResetPositionsRequest.Position\x1a~\n\x08Position\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x11\n\tstream_id\x18\x04 \x01(\x04\x12\x1a\n\runclean_epoch\x18\x05 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_unclean_epoch\"\x18\n\x16ResetPositionsResponse*\x83\x01\n\x0eRetentionLimit\x12\x1f\n\x1bRETENTION_LIMIT_UNSPECIFIED\x10\x00\x12\x17\n\x13RETENTION_LIMIT_AGE\x10\x01\x12\x1c\n\x18RETENTION_LIMIT_MESSAGES\x10\x02\x12\x19\n\x15RETENTION_LIMIT_BYTES\x10\x03\x32\xdf\x06\n\x06Groups\x12X\n\tHeartbeat\x12#.liftbridge.ext.v1.HeartbeatRequest\x1a$.liftbridge.ext.v1.HeartbeatResponse\"\x00\x12L\n\x05Leave\x12\x1f.liftbridge.ext.v1.LeaveRequest\x1a .liftbridge.ext.v1.LeaveResponse\"\x00\x12j\n\x0f\x43ommitPositions\x12).liftbridge.ext.v1.CommitPositionsRequest\x1a*.liftbridge.ext.v1.CommitPositionsResponse\"\x00\x12[\n\nListGroups\x12$.liftbridge.ext.v1.ListGroupsRequest\x1a%.liftbridge.ext.v1.ListGroupsResponse\"\x00\x12\x64\n\rDescribeGroup\x12\'.liftbridge.ext.v1.DescribeGroupRequest\x1a(.liftbridge.ext.v1.DescribeGroupResponse\"\x00\x12^\n\x0b\x44\x65leteGroup\x12%.liftbridge.ext.v1.DeleteGroupRequest\x1a&.liftbridge.ext.v1.DeleteGroupResponse\"\x00\x12^\n\x0b\x45victMember\x12%.liftbridge.ext.v1.EvictMemberRequest\x1a&.liftbridge.ext.v1.EvictMemberResponse\"\x00\x12U\n\x08GroupLag\x12\".liftbridge.ext.v1.GroupLagRequest\x1a#.liftbridge.ext.v1.GroupLagResponse\"\x00\x12g\n\x0eResetPositions\x12(.liftbridge.ext.v1.ResetPositionsRequest\x1a).liftbridge.ext.v1.ResetPositionsResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'liftbridge.ext.v1.groups_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_RETENTIONLIMIT']._serialized_start=2488
+  _globals['_RETENTIONLIMIT']._serialized_end=2619
   _globals['_STREAMPARTITIONS']._serialized_start=53
   _globals['_STREAMPARTITIONS']._serialized_end=107
   _globals['_HEARTBEATREQUEST']._serialized_start=110
@@ -43,31 +45,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEAVERESPONSE']._serialized_start=611
   _globals['_LEAVERESPONSE']._serialized_end=626
   _globals['_COMMITPOSITIONSREQUEST']._serialized_start=629
-  _globals['_COMMITPOSITIONSREQUEST']._serialized_end=846
-  _globals['_COMMITPOSITIONSREQUEST_POSITION']._serialized_start=785
-  _globals['_COMMITPOSITIONSREQUEST_POSITION']._serialized_end=846
-  _globals['_COMMITPOSITIONSRESPONSE']._serialized_start=848
-  _globals['_COMMITPOSITIONSRESPONSE']._serialized_end=873
-  _globals['_LISTGROUPSREQUEST']._serialized_start=875
-  _globals['_LISTGROUPSREQUEST']._serialized_end=894
-  _globals['_LISTGROUPSRESPONSE']._serialized_start=897
-  _globals['_LISTGROUPSRESPONSE']._serialized_end=1119
-  _globals['_LISTGROUPSRESPONSE_GROUP']._serialized_start=981
-  _globals['_LISTGROUPSRESPONSE_GROUP']._serialized_end=1119
-  _globals['_DESCRIBEGROUPREQUEST']._serialized_start=1121
-  _globals['_DESCRIBEGROUPREQUEST']._serialized_end=1161
-  _globals['_DESCRIBEGROUPRESPONSE']._serialized_start=1164
-  _globals['_DESCRIBEGROUPRESPONSE']._serialized_end=1545
-  _globals['_DESCRIBEGROUPRESPONSE_MEMBER']._serialized_start=1340
-  _globals['_DESCRIBEGROUPRESPONSE_MEMBER']._serialized_end=1545
-  _globals['_DELETEGROUPREQUEST']._serialized_start=1547
-  _globals['_DELETEGROUPREQUEST']._serialized_end=1585
-  _globals['_DELETEGROUPRESPONSE']._serialized_start=1587
-  _globals['_DELETEGROUPRESPONSE']._serialized_end=1608
-  _globals['_EVICTMEMBERREQUEST']._serialized_start=1610
-  _globals['_EVICTMEMBERREQUEST']._serialized_end=1689
-  _globals['_EVICTMEMBERRESPONSE']._serialized_start=1691
-  _globals['_EVICTMEMBERRESPONSE']._serialized_end=1712
-  _globals['_GROUPS']._serialized_start=1715
-  _globals['_GROUPS']._serialized_end=2386
+  _globals['_COMMITPOSITIONSREQUEST']._serialized_end=886
+  _globals['_COMMITPOSITIONSREQUEST_POSITION']._serialized_start=806
+  _globals['_COMMITPOSITIONSREQUEST_POSITION']._serialized_end=886
+  _globals['_COMMITPOSITIONSRESPONSE']._serialized_start=888
+  _globals['_COMMITPOSITIONSRESPONSE']._serialized_end=913
+  _globals['_LISTGROUPSREQUEST']._serialized_start=915
+  _globals['_LISTGROUPSREQUEST']._serialized_end=934
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=937
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=1159
+  _globals['_LISTGROUPSRESPONSE_GROUP']._serialized_start=1021
+  _globals['_LISTGROUPSRESPONSE_GROUP']._serialized_end=1159
+  _globals['_DESCRIBEGROUPREQUEST']._serialized_start=1161
+  _globals['_DESCRIBEGROUPREQUEST']._serialized_end=1201
+  _globals['_DESCRIBEGROUPRESPONSE']._serialized_start=1204
+  _globals['_DESCRIBEGROUPRESPONSE']._serialized_end=1585
+  _globals['_DESCRIBEGROUPRESPONSE_MEMBER']._serialized_start=1380
+  _globals['_DESCRIBEGROUPRESPONSE_MEMBER']._serialized_end=1585
+  _globals['_DELETEGROUPREQUEST']._serialized_start=1587
+  _globals['_DELETEGROUPREQUEST']._serialized_end=1625
+  _globals['_DELETEGROUPRESPONSE']._serialized_start=1627
+  _globals['_DELETEGROUPRESPONSE']._serialized_end=1648
+  _globals['_EVICTMEMBERREQUEST']._serialized_start=1650
+  _globals['_EVICTMEMBERREQUEST']._serialized_end=1729
+  _globals['_EVICTMEMBERRESPONSE']._serialized_start=1731
+  _globals['_EVICTMEMBERRESPONSE']._serialized_end=1752
+  _globals['_GROUPLAGREQUEST']._serialized_start=1754
+  _globals['_GROUPLAGREQUEST']._serialized_end=1825
+  _globals['_GROUPLAGRESPONSE']._serialized_start=1827
+  _globals['_GROUPLAGRESPONSE']._serialized_end=1898
+  _globals['_PARTITIONLAG']._serialized_start=1901
+  _globals['_PARTITIONLAG']._serialized_end=2217
+  _globals['_RESETPOSITIONSREQUEST']._serialized_start=2220
+  _globals['_RESETPOSITIONSREQUEST']._serialized_end=2459
+  _globals['_RESETPOSITIONSREQUEST_POSITION']._serialized_start=2333
+  _globals['_RESETPOSITIONSREQUEST_POSITION']._serialized_end=2459
+  _globals['_RESETPOSITIONSRESPONSE']._serialized_start=2461
+  _globals['_RESETPOSITIONSRESPONSE']._serialized_end=2485
+  _globals['_GROUPS']._serialized_start=2622
+  _globals['_GROUPS']._serialized_end=3485
 # @@protoc_insertion_point(module_scope)

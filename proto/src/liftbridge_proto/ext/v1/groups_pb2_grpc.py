@@ -71,6 +71,16 @@ class GroupsStub:
                 request_serializer=liftbridge_dot_ext_dot_v1_dot_groups__pb2.EvictMemberRequest.SerializeToString,
                 response_deserializer=liftbridge_dot_ext_dot_v1_dot_groups__pb2.EvictMemberResponse.FromString,
                 _registered_method=True)
+        self.GroupLag = channel.unary_unary(
+                '/liftbridge.ext.v1.Groups/GroupLag',
+                request_serializer=liftbridge_dot_ext_dot_v1_dot_groups__pb2.GroupLagRequest.SerializeToString,
+                response_deserializer=liftbridge_dot_ext_dot_v1_dot_groups__pb2.GroupLagResponse.FromString,
+                _registered_method=True)
+        self.ResetPositions = channel.unary_unary(
+                '/liftbridge.ext.v1.Groups/ResetPositions',
+                request_serializer=liftbridge_dot_ext_dot_v1_dot_groups__pb2.ResetPositionsRequest.SerializeToString,
+                response_deserializer=liftbridge_dot_ext_dot_v1_dot_groups__pb2.ResetPositionsResponse.FromString,
+                _registered_method=True)
 
 
 class GroupsServicer:
@@ -92,7 +102,7 @@ class GroupsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CommitPositions(self, request, context):
-        """Stores positions of a member, unless it lost a partition or its membership.
+        """Stores positions of a member, unless it lost a partition or its membership since it took them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -121,6 +131,20 @@ class GroupsServicer:
 
     def EvictMember(self, request, context):
         """Removes a member of a group of either kind.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GroupLag(self, request, context):
+        """How far a group is behind in partitions that the broker leads; the group need not have members.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResetPositions(self, request, context):
+        """Sets positions that no member of the group can move, backwards too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -163,6 +187,16 @@ def add_GroupsServicer_to_server(servicer, server):
                     servicer.EvictMember,
                     request_deserializer=liftbridge_dot_ext_dot_v1_dot_groups__pb2.EvictMemberRequest.FromString,
                     response_serializer=liftbridge_dot_ext_dot_v1_dot_groups__pb2.EvictMemberResponse.SerializeToString,
+            ),
+            'GroupLag': grpc.unary_unary_rpc_method_handler(
+                    servicer.GroupLag,
+                    request_deserializer=liftbridge_dot_ext_dot_v1_dot_groups__pb2.GroupLagRequest.FromString,
+                    response_serializer=liftbridge_dot_ext_dot_v1_dot_groups__pb2.GroupLagResponse.SerializeToString,
+            ),
+            'ResetPositions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetPositions,
+                    request_deserializer=liftbridge_dot_ext_dot_v1_dot_groups__pb2.ResetPositionsRequest.FromString,
+                    response_serializer=liftbridge_dot_ext_dot_v1_dot_groups__pb2.ResetPositionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -355,6 +389,60 @@ class Groups:
             '/liftbridge.ext.v1.Groups/EvictMember',
             liftbridge_dot_ext_dot_v1_dot_groups__pb2.EvictMemberRequest.SerializeToString,
             liftbridge_dot_ext_dot_v1_dot_groups__pb2.EvictMemberResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GroupLag(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/liftbridge.ext.v1.Groups/GroupLag',
+            liftbridge_dot_ext_dot_v1_dot_groups__pb2.GroupLagRequest.SerializeToString,
+            liftbridge_dot_ext_dot_v1_dot_groups__pb2.GroupLagResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetPositions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/liftbridge.ext.v1.Groups/ResetPositions',
+            liftbridge_dot_ext_dot_v1_dot_groups__pb2.ResetPositionsRequest.SerializeToString,
+            liftbridge_dot_ext_dot_v1_dot_groups__pb2.ResetPositionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -995,7 +995,7 @@ class Access(_message.Message):
     def __init__(self, is_on: _Optional[bool] = ..., rules: _Optional[_Iterable[_Union[AccessRule, _Mapping]]] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("member_id", "member_epoch", "streams", "target", "held", "instance_id", "zone")
+    __slots__ = ("member_id", "member_epoch", "streams", "target", "held", "instance_id", "zone", "held_since")
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
@@ -1003,6 +1003,7 @@ class Member(_message.Message):
     HELD_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
+    HELD_SINCE_FIELD_NUMBER: _ClassVar[int]
     member_id: str
     member_epoch: int
     streams: _containers.RepeatedScalarFieldContainer[str]
@@ -1010,7 +1011,8 @@ class Member(_message.Message):
     held: _containers.RepeatedScalarFieldContainer[int]
     instance_id: str
     zone: str
-    def __init__(self, member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., streams: _Optional[_Iterable[str]] = ..., target: _Optional[_Iterable[int]] = ..., held: _Optional[_Iterable[int]] = ..., instance_id: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
+    held_since: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., streams: _Optional[_Iterable[str]] = ..., target: _Optional[_Iterable[int]] = ..., held: _Optional[_Iterable[int]] = ..., instance_id: _Optional[str] = ..., zone: _Optional[str] = ..., held_since: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Group(_message.Message):
     __slots__ = ("group_id", "group_epoch", "coordinator", "coordinator_epoch", "is_incremental", "members")

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from liftbridge_testkit.bench.beside import BOUNDS as BESIDE_BOUNDS
 from liftbridge_testkit.bench.biglog import BOUNDS as BIG_LOG_BOUNDS
+from liftbridge_testkit.bench.protection import BOUNDS as PROTECTION_BOUNDS
+from liftbridge_testkit.bench.rebalance import BOUNDS as REBALANCE_BOUNDS
 from liftbridge_testkit.bench.rows import CLUSTER_ROWS, ROWS, Outcome, Samples, figures, outcome
 from liftbridge_testkit.bench.streams import BOUNDS as STREAMS_BOUNDS
 from liftbridge_testkit.processes import program
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
     from liftbridge_testkit.bench.beside import BesideResult
     from liftbridge_testkit.bench.biglog import BigLogResult
+    from liftbridge_testkit.bench.protection import ProtectionResult
+    from liftbridge_testkit.bench.rebalance import RebalanceResult
     from liftbridge_testkit.bench.streams import Bound, StreamsResult
     from liftbridge_testkit.bench.systems import Sizes
 
@@ -116,6 +120,8 @@ def markdown(
     streams: StreamsResult | None,
     big_log: BigLogResult | None,
     beside: BesideResult | None,
+    protection: ProtectionResult | None,
+    rebalances: Sequence[RebalanceResult],
     result: Mapping[str, object],
 ) -> str:
     """Return everything that was measured, and on what, as Markdown."""
@@ -130,6 +136,15 @@ def markdown(
     if beside is not None:
         title = f"acks, {beside.alone_p99_us:,.0f} us p99 alone"
         parts.append(bounds_table(title, beside, BESIDE_BOUNDS))
+    if protection is not None:
+        title = f"time of a message, {1e6 / protection.open_publish_rate:.1f} us at an open broker"
+        parts.append(bounds_table(title, protection, PROTECTION_BOUNDS))
+    for rebalance in rebalances:
+        title = (
+            f"rebalance, {rebalance.system}: {rebalance.moved_count} partitions move within "
+            f"{rebalance.moved_gap_ms:,.0f} ms"
+        )
+        parts.append(bounds_table(title, rebalance, REBALANCE_BOUNDS))
     if found := notes(samples):
         parts.append("\n".join(f"- {note}" for note in found))
     parts.append(_conditions(result))
@@ -200,6 +215,8 @@ def document(
     streams: StreamsResult | None,
     big_log: BigLogResult | None,
     beside: BesideResult | None,
+    protection: ProtectionResult | None,
+    rebalances: Sequence[RebalanceResult],
     load_before: float,
 ) -> dict[str, object]:
     """Return all of it as plain values for a JSON file."""
@@ -228,6 +245,8 @@ def document(
         "streams": None if streams is None else vars(streams),
         "big_log": None if big_log is None else vars(big_log),
         "beside": None if beside is None else vars(beside),
+        "protection": None if protection is None else vars(protection),
+        "rebalances": [vars(rebalance) for rebalance in rebalances],
         "samples": [
             {
                 "system": system,

@@ -163,10 +163,12 @@ def restore(kubernetes: Kubernetes) -> None:
     until(lambda: refusal(kubernetes, tried, "--dry-run=server"), "the policy is in force")
 
 
-def until(condition: Callable[[], Any], what: str) -> None:
+def until(
+    condition: Callable[[], Any], what: str, seconds_max: float = IN_FORCE_SECONDS_MAX
+) -> None:
     """Wait until a condition holds; a failed command counts as false."""
     pause = threading.Event().wait
-    deadline = monotonic() + IN_FORCE_SECONDS_MAX
+    deadline = monotonic() + seconds_max
     while True:
         try:
             if condition():

@@ -38,6 +38,7 @@ from liftbridge_operator.kube.kinds import (
     SERVICES,
     SETS,
     STREAMS,
+    USERS,
     Kind,
     kind_of,
 )
@@ -66,9 +67,9 @@ from liftbridge_testkit.kube.fields import (
 )
 
 _WORKLOADS = frozenset({SETS, DEPLOYMENTS, JOBS, CRON_JOBS})
-_WITH_STATUS = frozenset({CLUSTERS, STREAMS, PIPELINES, PODS, CLAIMS, BUDGETS}) | _WORKLOADS
+_WITH_STATUS = frozenset({CLUSTERS, STREAMS, PIPELINES, USERS, PODS, CLAIMS, BUDGETS}) | _WORKLOADS
 _WITH_GENERATION = (
-    frozenset({CLUSTERS, STREAMS, PIPELINES, PODS, BUDGETS, NETWORK_POLICIES}) | _WORKLOADS
+    frozenset({CLUSTERS, STREAMS, PIPELINES, USERS, PODS, BUDGETS, NETWORK_POLICIES}) | _WORKLOADS
 )
 _COLLECTED = {Propagation.ORPHAN: "orphan", Propagation.FOREGROUND: "foregroundDeletion"}
 """Finalizers by which a deletion waits for the garbage collector."""

@@ -10,6 +10,7 @@ After each tick, its pods, claims and nodes are written as by real controllers; 
 the operator's writes are read back.
 """
 
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -25,6 +26,7 @@ from liftbridge_operator.cluster.observing.objects import (
     identity_of,
     set_of,
 )
+from liftbridge_operator.cluster.observing.prerequisites import named_files
 from liftbridge_operator.cluster.observing.times import exact_text
 from liftbridge_operator.cluster.planning.observation import Claim, Pod, StuckCause
 from liftbridge_operator.cluster.planning.refusals import Refusal
@@ -34,6 +36,7 @@ from liftbridge_operator.cluster.reconciling.reconciler import ClusterReconciler
 from liftbridge_operator.cluster.rendering.identity import ID_KEY
 from liftbridge_operator.cluster.rendering.subject import Cluster, Inputs, labels
 from liftbridge_operator.cluster.reporting.account import Certificates
+from liftbridge_operator.cluster.x509 import CryptographyIssuer
 from liftbridge_operator.kube.errors import UnavailableError
 from liftbridge_operator.kube.kinds import (
     BUDGETS,
@@ -42,6 +45,7 @@ from liftbridge_operator.kube.kinds import (
     CONFIG_MAPS,
     NODES,
     PODS,
+    SECRETS,
     SETS,
     Kind,
     kind_of,
@@ -50,7 +54,7 @@ from liftbridge_operator.kube.port import Kube, Object
 from liftbridge_operator.model import names
 from liftbridge_operator.model.catalogue.load import load_catalogue
 from liftbridge_operator.model.catalogue.names import EventReason
-from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND, ClusterSpec
+from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND, FEATURE_LEVELS, ClusterSpec
 from liftbridge_operator.model.values import size_bytes
 from liftbridge_operator.process.reconciler import Key, RequeueAfter
 from liftbridge_testkit.kube.memory import MemoryKube
@@ -68,6 +72,15 @@ SPEC: Final[Mapping[str, Any]] = {
     "nats": {"embedded": {}},
     "storage": {"data": {"size": "1Gi"}},
 }
+FILES: Final[Mapping[str, str]] = {
+    "tls.clientCA": CryptographyIssuer()
+    .make_authority("clients", not_before_s=0, not_after_s=2_000_000_000)
+    .cert.decode(),
+    "access.jwt.keys": '{"keys": [{"kty": "OKP"}]}',
+    "encryption.masterKeys": f"main {'ab' * 32}\n",
+}
+"""Files of users, by the field that names them."""
+
 FINALIZER: Final = "liftbridge.io/testkit"
 PASSES_MAX: Final = 400
 TICK_MS: Final = 2_500
@@ -174,6 +187,9 @@ class ReconciledWorld:
         self._pulled = self._pushed = -1
         self.reconciler = self.restart()
         self.kube.on_change = self._on_change
+        # A new cluster has the latest feature level.
+        self.stage.brokers.feature_level = max(FEATURE_LEVELS)
+        self.put_files({**SPEC, **(spec or {})})
         self.put_resource({**SPEC, **(spec or {})})
         self._push()
 
@@ -203,6 +219,19 @@ class ReconciledWorld:
     def now_ms(self) -> int:
         """Current time of day, for all actors."""
         return self.stage.now
+
+    def put_files(self, spec: Mapping[str, Any]) -> None:
+        """Create the Secrets and ConfigMaps that a specification names, as the user."""
+        for file in named_files(ClusterSpec.model_validate(spec)):
+            text = FILES[file.field]
+            is_secret = file.kind == SECRETS
+            body = {
+                "apiVersion": "v1",
+                "kind": file.kind.kind,
+                "metadata": {"name": file.name, "namespace": NAMESPACE},
+                "data": {file.key: b64encode(text.encode()).decode() if is_secret else text},
+            }
+            self.kube.put(body)
 
     def put_resource(self, spec: Mapping[str, Any]) -> None:
         """Create the resource as the user."""

@@ -33,6 +33,7 @@ from liftbridge_operator.kube.kinds import (
     SECRETS,
     SETS,
     STREAMS,
+    USERS,
     kind_of,
 )
 from liftbridge_operator.kube.port import Object, Preconditions
@@ -47,6 +48,8 @@ from liftbridge_operator.process.lease import Lease
 from liftbridge_operator.process.reconciler import Key
 from liftbridge_operator.streams.feed import StreamFeed
 from liftbridge_operator.streams.reconciler import StreamReconciler
+from liftbridge_operator.users.clusters import Clusters
+from liftbridge_operator.users.reconciler import UserReconciler
 from liftbridge_testkit.operator_sim.admin import ModelAdmin
 from liftbridge_testkit.operator_sim.reconciled import SPEC, OpenFence, image_of
 from liftbridge_testkit.operator_sim.stage import Stage
@@ -59,6 +62,7 @@ from liftbridge_testkit.streams_memory import (
     MemoryStreams,
     SeenBoard,
 )
+from liftbridge_testkit.users_memory import MemoryUsers
 
 NAMESPACE: Final = "toured"
 SYSTEM: Final = "liftbridge-system"
@@ -72,6 +76,7 @@ EXECUTOR_ROLE: Final = "liftbridge-executors"
 FULL: Final[dict[str, Any]] = {
     **SPEC,
     "tls": {"mode": "Generated"},
+    "access": {"tokens": True},
     "listeners": [
         {"name": "internal", "tls": True},
         {"name": "second", "port": 9293},
@@ -103,6 +108,7 @@ async def tour(cast: Cast) -> None:
     await _clusters(cast)
     await _around_pods(cast)
     await _streams(cast)
+    await _users(cast)
     await _pipelines(cast)
     await _events(cast)
 
@@ -258,6 +264,40 @@ async def _streams(cast: Cast) -> None:
     await cast.person.delete(*_place(made), preconditions=Preconditions(_uid(made)))
     await reconciler.reconcile(key)
     await feed.close()
+
+
+async def _users(cast: Cast) -> None:
+    """Create a user, and delete it with its access."""
+    clock, issuer = ManualClock(), CryptographyIssuer()
+    brokers = MemoryUsers(lambda: int(clock.wall().timestamp()))
+
+    async def connect(_body: Object) -> MemoryUsers:
+        return brokers
+
+    reconciler = UserReconciler(
+        cast.operator,
+        Clusters(cast.operator, connect, issuer.describe, clock, (NAMESPACE,)),
+        issuer,
+        HeardEvents(),
+        clock,
+        fence=OpenFence(),
+        board=SeenBoard(),
+    )
+    made = await cast.person.create(
+        {
+            "apiVersion": USERS.api_version,
+            "kind": USERS.kind,
+            "metadata": {"name": "toured-user", "namespace": NAMESPACE},
+            "spec": {"clusterRef": {"name": NAME}, "authentication": {"token": {}}},
+        }
+    )
+    key = Key(USERS, NAMESPACE, "toured-user")
+    for _ in range(PASSES):
+        await reconciler.reconcile(key)
+    await cast.person.delete(*_place(made), preconditions=Preconditions(_uid(made)))
+    for _ in range(PASSES):
+        await reconciler.reconcile(key)
+    await reconciler.close()
 
 
 async def _pipelines(cast: Cast) -> None:

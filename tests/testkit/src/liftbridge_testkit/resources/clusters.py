@@ -73,6 +73,7 @@ def everything(cluster: Cluster, inputs: Inputs) -> list[dict[str, Any]]:
     ]
     if cluster.spec.nats.embedded is not None:
         found.append(secrets.nats_credentials(cluster, inputs, PASSWORDS))
+        found.append(secrets.nats_client(cluster, inputs, PASSWORDS["client-password"], b"ca"))
     if cluster.spec.tls.mode is TlsMode.GENERATED:
         found += [
             secrets.authority(cluster, inputs, names.authority(cluster.name), FILES),

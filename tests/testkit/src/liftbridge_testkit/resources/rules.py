@@ -4,6 +4,7 @@ Of the functions that Kubernetes adds to CEL, only those used in this repository
 """
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple, cast
@@ -36,7 +37,7 @@ def refusals(schema: Schema, value: Any, old: Any = _ABSENT, path: str = "") -> 
         if is_transition and old is _ABSENT:
             continue
         variables = {"self": value} | ({"oldSelf": old} if is_transition else {})
-        if not evaluate(entry["rule"], variables):
+        if not evaluate(entry["rule"], _read(entry["rule"], variables)):
             yield Refusal(path, entry["rule"], _message(entry, variables))
     if isinstance(value, dict):
         for name, part in schema.get("properties", {}).items():
@@ -48,6 +49,27 @@ def refusals(schema: Schema, value: Any, old: Any = _ABSENT, path: str = "") -> 
         for item in value:
             before = _same(old, item, keys)
             yield from refusals(schema["items"], item, before, f"{path}[]")
+
+
+@cache
+def _fields_of(rule: str) -> frozenset[str]:
+    """Return the fields that a rule reads; empty for all."""
+    named = re.findall(r"\b(?:self|oldSelf)\.(\w+)", rule)
+    is_all = len(re.findall(r"\b(?:self|oldSelf)\b", rule)) > len(named)
+    return frozenset() if is_all else frozenset(named)
+
+
+def _read(rule: str, variables: dict[str, Any]) -> dict[str, Any]:
+    """Return the variables with only the fields that a rule reads: most changes are of others."""
+    fields = _fields_of(rule)
+    if not fields:
+        return variables
+    return {
+        name: {key: one for key, one in value.items() if key in fields}
+        if isinstance(value, dict)
+        else value
+        for name, value in variables.items()
+    }
 
 
 def _same(old: Any, item: Any, keys: tuple[str, ...]) -> Any:

@@ -7,6 +7,9 @@ the end of a stop - is done here by a timer, in the order of the shipped process
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
+from liftbridge_broker.api.access.control import AccessControl
+from liftbridge_broker.api.context import Context
+from liftbridge_broker.config.options import AccessOptions
 from liftbridge_broker.controller.state import BrokerState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant
@@ -31,9 +34,11 @@ from liftbridge_broker.node.replicas.role_context import ReplicationLimits
 from liftbridge_broker.node.scheduling.cluster_clock import ClockLimits
 from liftbridge_broker.node.scheduling.opening_queue import OPENINGS_PER_TURN
 from liftbridge_broker.ports.files import FileEvent
+from liftbridge_broker.ports.master_keys import NO_MASTER_KEYS, MasterKeys
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.options import RaftOptions
+from liftbridge_broker.server.access import Enforcement
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.raft_log.log import RaftLog
 from liftbridge_broker.storage.store import StoreOptions
@@ -45,6 +50,9 @@ HAND_OVER_NS = 10 * SECOND_NS
 DRAIN_NS = 10 * SECOND_NS
 ENDING_NS = 100 * MILLISECOND_NS
 """Time from the end of the node to that of the process, while metadata continue."""
+
+ACCESS_NS = 500 * MILLISECOND_NS
+"""Time between two looks whether access control has to be turned on."""
 
 
 CLOCK_LIMITS = ClockLimits(
@@ -69,6 +77,8 @@ class ClusterSettings:
         clock: Bounds beyond which clocks count as wrong.
         openings_per_turn: Maximum number of new replicas opened in one turn.
         activity_off_every: Of so many starts, one is without the activity stream in its settings.
+        access: Access control as the configuration asks for it.
+        masters: Master keys of one broker.
     """
 
     peers: tuple[BrokerId, ...]
@@ -80,6 +90,8 @@ class ClusterSettings:
     clock: ClockLimits = CLOCK_LIMITS
     openings_per_turn: int = OPENINGS_PER_TURN
     activity_off_every: int = 1
+    access: AccessOptions = field(default_factory=AccessOptions)
+    masters: MasterKeys = NO_MASTER_KEYS
 
 
 def _options(ports: Ports, settings: ClusterSettings) -> CoreOptions:
@@ -102,6 +114,7 @@ def _options(ports: Ports, settings: ClusterSettings) -> CoreOptions:
             activity=ActivityOptions(
                 is_enabled=ports.start_number % settings.activity_off_every != 0
             ),
+            masters=settings.masters,
             consumer_timeout_ns=3 * SECOND_NS,
             coordinator_timeout_ns=3 * SECOND_NS,
         ),
@@ -122,12 +135,18 @@ class ClusterBroker:
     """A broker process; implements `Program` and `Serving`.
 
     Attributes:
+        settings: Options of its cluster.
         is_ready: Whether it is registered, may lead, and is connected to NATS.
     """
 
     def __init__(self, ports: Ports, settings: ClusterSettings) -> None:
         self.ports = ports
+        self.settings = settings
         self.is_ready = False
+        self._enforcement = Enforcement(
+            settings.access, ports.process, ports.process, has_operators=False
+        )
+        self._access_at = Instant(0)
         self._core = Core(
             _options(ports, settings),
             ports.files,
@@ -170,6 +189,22 @@ class ClusterBroker:
     def me(self) -> Peer:
         """This broker with its data directory."""
         return self._core.me
+
+    @property
+    def access(self) -> AccessControl:
+        """What it lets its clients do."""
+        return self._enforcement.clients
+
+    def context(self) -> Context:
+        """Return the context of a service of the API, which checks what callers may do."""
+        return Context(
+            self.node,
+            self.ports.process,
+            1 << 20,
+            streams_max=1 << 20,
+            partitions_max=1 << 20,
+            access=self.access,
+        )
 
     @property
     def is_open(self) -> bool:
@@ -220,6 +255,7 @@ class ClusterBroker:
     def _open(self, beginning: Beginning | None) -> None:
         """Recover the metadata and open every partition; then the session begins."""
         self._core.open(self.ports.messaging, self.ports.transport, beginning)
+        self._enforcement.attach(self._core.node)
         self._starting = register(self._core, Announcement(host="localhost", port=9292))
 
     def _look(self, now: Instant) -> None:
@@ -323,6 +359,9 @@ class ClusterBroker:
         if self._node_due is not None and now >= self._node_due and self.is_open:
             self._node_due = None
             self.node.on_timer(now, wall_ns)
+        if self.is_ready and now >= self._access_at:
+            self._access_at = Instant(now + ACCESS_NS)
+            self._enforcement.look()
         if self._look_at is not None and now >= self._look_at:
             self._look(now)
         self._arm()

@@ -12,6 +12,7 @@ from random import Random
 from types import MappingProxyType
 from typing import NamedTuple
 
+from liftbridge_broker.config.options import AccessOptions
 from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.model.ids import BrokerId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOverrides
@@ -28,7 +29,11 @@ from liftbridge_testkit.sim.checkers.answers import AnswersAreTrue
 from liftbridge_testkit.sim.clients.admin import OPERATIONS, Admin, AdminPlan
 from liftbridge_testkit.sim.clients.archivers import CURSOR, Archiver
 from liftbridge_testkit.sim.clients.askers import Asker, AskerPlan
+from liftbridge_testkit.sim.clients.callers import GUARDED, Caller
 from liftbridge_testkit.sim.clients.consumers import ConsumerPlan, GroupConsumer
+from liftbridge_testkit.sim.clients.granter import CALLERS, MEMBER, ROOT, Granter
+from liftbridge_testkit.sim.clients.key_keepers import KeyKeeper
+from liftbridge_testkit.sim.clients.named import Named
 from liftbridge_testkit.sim.clients.nats_publishers import NatsPublisher, NatsPublisherPlan
 from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan
 from liftbridge_testkit.sim.clients.readers import Reader, ReaderPlan
@@ -37,6 +42,7 @@ from liftbridge_testkit.sim.clients.rearranger import (
     Rearranger,
     RearrangerPlan,
 )
+from liftbridge_testkit.sim.clients.resetters import Resetter
 from liftbridge_testkit.sim.cluster_atlas import (
     ClusterAtlas,
     consensus_on,
@@ -45,6 +51,7 @@ from liftbridge_testkit.sim.epilogue import LogRot
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.forging import CLUSTER_KEYS, Forger
 from liftbridge_testkit.sim.invariants import watch_all
+from liftbridge_testkit.sim.invariants.access import AccessRules
 from liftbridge_testkit.sim.invariants.activity import Activities
 from liftbridge_testkit.sim.invariants.groups import GroupRules
 from liftbridge_testkit.sim.invariants.leaders import LeaderLogs
@@ -54,6 +61,8 @@ from liftbridge_testkit.sim.late_frames import LateFrames
 from liftbridge_testkit.sim.leaps import Leaps
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.lone import BrokerSettings
+from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.master_keys import SimMasterKeys
 from liftbridge_testkit.sim.program import Ports
 from liftbridge_testkit.sim.rare import GroupPoints, RarePoints
 from liftbridge_testkit.sim.trace import Trace
@@ -96,6 +105,15 @@ LEAPS_EVERY, LEAPING = 8, 3
 
 GROUPED_EVERY, GROUPED = 8, 5
 """One run in this many, with this remainder, has consumers that form groups."""
+
+ACCESS_EVERY, ACCESSED = 16, (0, GROUPED)
+"""Of so many runs, those with these remainders have access rules: one with groups, one without."""
+
+ENCRYPTION_EVERY, ENCRYPTED = 16, 1
+"""One run in this many, with this remainder, has an encrypted stream."""
+
+COORDINATOR_FAULTS = ("coordinator killed", "coordinator paused", "coordinator isolated")
+"""Faults of runs with groups."""
 
 KEYS = (b"k1", b"k2", b"k3", b"k4")
 
@@ -148,9 +166,11 @@ class Variety(NamedTuple):
         has_late_frames: Whether frames are repeated long after their time.
         has_archiver: Whether the cursor of an archiver holds back a stream.
         has_groups: Whether consumers form groups.
+        has_access: Whether callers need rights, and rules change.
         has_leaps: Whether clocks sometimes leap, and a stream keeps records for a limited time.
         opens_slowly: Whether a turn opens only one new replica.
         has_activity: Whether brokers turn the activity stream on, some not at each start.
+        has_encryption: Whether the last stream is encrypted, and master keys come and go.
     """
 
     shapes: Mapping[str, Shape] = MappingProxyType(dict.fromkeys(STREAMS, Shape()))
@@ -160,9 +180,11 @@ class Variety(NamedTuple):
     has_late_frames: bool = False
     has_archiver: bool = False
     has_groups: bool = False
+    has_access: bool = False
     has_leaps: bool = False
     opens_slowly: bool = False
     has_activity: bool = False
+    has_encryption: bool = False
 
 
 def make_cluster_life(seed: int, trace: Trace) -> Life:
@@ -170,8 +192,10 @@ def make_cluster_life(seed: int, trace: Trace) -> Life:
     variety = Variety(
         has_archiver=seed % ARCHIVED_EVERY == ARCHIVED,
         has_groups=seed % GROUPED_EVERY == GROUPED,
+        has_access=seed % ACCESS_EVERY in ACCESSED,
         has_leaps=seed % LEAPS_EVERY == LEAPING,
         has_activity=seed % ACTIVITY_EVERY == ACTIVE,
+        has_encryption=seed % ENCRYPTION_EVERY == ENCRYPTED,
     )
     return _make_life(seed, trace, variety)
 
@@ -219,8 +243,14 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
     first = NAMES[: random.choice((3, 3, 3, 5))]
     machines = NAMES[: min(len(NAMES), len(first) + random.choice((0, 0, 1)))]
     settings = _settings(random, first)
+    masters: dict[BrokerId, SimMasterKeys] = {}
     for name in machines:
-        make = partial(_make_broker, _of_broker(settings, variety, name, seed))
+        own = _of_broker(settings, variety, name, seed)
+        if variety.has_encryption:
+            keys = SimMasterKeys(Random(f"master keys {seed} {name}"))
+            masters[BrokerId(name)] = keys
+            own = replace(own, masters=keys)
+        make = partial(_make_broker, own)
         machine = world.add_machine(name, make)
         machine.files.cold_ppm = random.choice((0, 0, 10_000))
         machine.files.lost_sector_chance = 0.0
@@ -234,6 +264,7 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
         kinds=(
             *(kind for kind in FAULTS if random.random() < 0.4),
             *(("late frames",) * variety.has_late_frames),
+            *(COORDINATOR_FAULTS * variety.has_groups),
         ),
         pace_ns=random.choice((500, 2_000, 5_000)) * MILLISECOND_NS,
         duration_ns=random.choice((300, 3_000, 10_000)) * MILLISECOND_NS,
@@ -264,6 +295,8 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
     for name in STREAMS:
         _add_stream(life, name, random, shapes[name])
     _add_kinds(life, variety, rules, seed)
+    if variety.has_encryption:
+        _encrypt_a_stream(life, masters)
     _delete_keys(life, seed)
     rot = LogRot(life, seed)
     life.epilogue = rot if rot.is_wanted else None
@@ -275,6 +308,8 @@ def _add_kinds(life: Life, variety: Variety, rules: ReplicationRules, seed: int)
     world = life.world
     if seed % ASKED_EVERY == 0:
         _add_askers(life)
+    if variety.has_access:
+        _add_callers(life)
     if variety.has_groups:
         _add_groups(life, seed)
     if variety.has_archiver:
@@ -301,6 +336,10 @@ def _of_broker(
         settings = replace(settings, broker=replace(settings.broker, defaults=defaults))
     if variety.opens_slowly:
         settings = replace(settings, openings_per_turn=1)
+    if variety.has_access:
+        is_enabled = bool(Random(f"access {seed}").randrange(2))
+        access = AccessOptions(is_enabled=is_enabled, super_users=(ROOT,))
+        settings = replace(settings, access=access)
     if variety.has_activity:
         off_every = Random(f"activity {seed} {name}").choice((1, 1, 2, 3, 1_000))
         settings = replace(settings, activity_off_every=off_every)
@@ -319,9 +358,30 @@ def _add_askers(life: Life) -> None:
             life.askers.append(Asker(*parts, plan, len(life.askers)))
 
 
+def _add_callers(life: Life) -> None:
+    """Add clients with names that use a stream, and a granter who changes their rights."""
+    life.creates.append(
+        CreateStream(
+            name=StreamName(GUARDED),
+            subject=f"lb.{GUARDED}",
+            replication_factor=3,
+            overrides=StreamOverrides(min_isr=2),
+        )
+    )
+    rules = AccessRules(life.world)
+    life.world.watchers.append(rules)
+    life.granters.append(Granter(life.world, life.calls, life.directory, rules))
+    for who in CALLERS:
+        parts = life.world, life.calls, life.directory, life.history
+        life.callers.append(Caller(*parts, Named(who, rules)))
+
+
 def _add_groups(life: Life, seed: int) -> None:
     """Add a group of each kind, whose members read a stream of their own and passing ones."""
     random = Random(f"groups {seed}")
+    named = [Named(MEMBER, granter.rules) for granter in life.granters]
+    assert life.faults is not None
+    life.faults.coordinating = partial(_coordinating, life)
     rules = GroupRules(life.world)
     life.world.watchers.append(rules)
     for name, partitions in ((CURSORS_STREAM, 1), ("grouped", 5)):
@@ -345,7 +405,20 @@ def _add_groups(life: Life, seed: int) -> None:
                 leaves_ppm=random.choice((0, 20_000, 100_000)),
             )
             parts = life.world, life.calls, life.directory, plan, rules, len(life.consumers)
-            life.consumers.append(GroupConsumer(*parts))
+            life.consumers.append(GroupConsumer(*parts, named=named[0] if named else None))
+    if random.randrange(2):
+        who = named[0] if named else None
+        life.resetters.append(
+            Resetter(life.world, life.calls, life.directory, rules, "incremental", who)
+        )
+
+
+def _coordinating(life: Life) -> list[Machine]:
+    """Return the machines that coordinate groups, as some broker knows."""
+    state = life.directory.state()
+    groups = () if state is None else state.groups.values()
+    machines = life.world.machines
+    return [machines[group.coordinator] for group in groups if group.coordinator in machines]
 
 
 def _add_archiver(life: Life, held: HeldBack) -> None:
@@ -404,6 +477,14 @@ def _delete_keys(life: Life, seed: int) -> None:
         for publisher in life.publishers:
             if isinstance(publisher, Publisher) and publisher.plan.stream == command.name:
                 publisher.plan = replace(publisher.plan, deletes_ppm=deletes_ppm)
+
+
+def _encrypt_a_stream(life: Life, masters: Mapping[BrokerId, SimMasterKeys]) -> None:
+    """Encrypt the last stream, which is not compacted: that would encrypt records anew."""
+    command = life.creates[-1]
+    overrides = replace(command.overrides, encryption=True, compact_enabled=False)
+    life.creates[-1] = replace(command, overrides=overrides)
+    life.keepers.append(KeyKeeper(life.world, life.calls, life.directory, masters))
 
 
 def _age_a_stream(life: Life) -> None:

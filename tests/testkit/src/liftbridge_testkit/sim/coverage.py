@@ -12,7 +12,8 @@ class Coverage:
     """Counters by group and name.
 
     Attributes:
-        counts: (group, name) -> times; groups are `fault`, `rare`, `client`, `node` and `world`.
+        counts: (group, name) -> times; groups are `fault`, `rare`, `client`, `access`, `node` and
+            `world`.
     """
 
     __slots__ = ("counts",)

@@ -5,6 +5,7 @@ supervisor restarts every process that ended. The *atlas* keeps faults within th
 durability: it must allow every permanent loss.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -23,12 +24,14 @@ class Faults(Watcher):
     """Injects faults from `start` until `heal`; also the supervisor of all processes.
 
     Attributes:
+        coordinating: Returns the machines that coordinate consumer groups.
         is_over: Whether faults have ended; processes are still restarted.
     """
 
     world: World
     plan: FaultPlan
     atlas: Atlas
+    coordinating: Callable[[], list[Machine]] = list
     is_over: bool = False
     random: Random = field(init=False)
     _lasting: dict[int, Undo] = field(default_factory=dict)
@@ -122,6 +125,13 @@ class Faults(Watcher):
             return None
         leading = [one for one in self.atlas.leading() if one.is_running and not one.is_paused]
         return self.random.choice(leading) if leading else None
+
+    def any_coordinating(self) -> Machine | None:
+        """Return a machine that coordinates a consumer group; `None` when none may go down."""
+        if self.any_running() is None:
+            return None
+        found = [one for one in self.coordinating() if one.is_running and not one.is_paused]
+        return self.random.choice(found) if found else None
 
     def any_machine(self) -> Machine:
         """Return any machine, running or not."""

@@ -8,7 +8,13 @@ from collections.abc import Mapping
 
 from liftbridge_testkit.sim import rare
 from liftbridge_testkit.sim.clients.askers import WAYS, Kind
+from liftbridge_testkit.sim.clients.callers import REVOKED, STREAMING
+from liftbridge_testkit.sim.clients.consumers import MEMBER_FAULTS
+from liftbridge_testkit.sim.clients.granter import CHANGES
+from liftbridge_testkit.sim.clients.key_keepers import CHOSEN, REWRAPPED, WITHDRAWN
 from liftbridge_testkit.sim.clients.rearranger import REARRANGING
+from liftbridge_testkit.sim.clients.resetters import LATE_RESET
+from liftbridge_testkit.sim.cluster_life import COORDINATOR_FAULTS
 from liftbridge_testkit.sim.cluster_life import FAULTS as CLUSTER_FAULTS
 from liftbridge_testkit.sim.late_frames import LATE
 from liftbridge_testkit.sim.lone_life import FAULTS as LONE_FAULTS
@@ -64,8 +70,24 @@ _CLUSTER = {
     ("client", "consumer joined"): 200,
     ("client", "seat taken"): 1_000,
     ("client", "position committed"): 500,
+    ("client", "position reset"): 40,
+    ("client", "reset refused"): 200,
+    ("fault", LATE_RESET): 50,
+    ("world", "position set back"): 40,
     ("client", "partition given up slowly"): 20,
+    **{("fault", kind): 5 for kind in COORDINATOR_FAULTS},
+    **{("fault", kind): 20 for kind in MEMBER_FAULTS},
+    ("fault", REVOKED): 100,
+    **{("access", f"{kind} revoked"): 5 for kind in STREAMING},
+    **{("access", kind): 10 for kind in CHANGES},
+    ("access", "allowed"): 10_000,
+    ("access", "refused"): 500,
     ("world", "position in order"): 500,
+    ("fault", WITHDRAWN): 20,
+    ("node", "stream_locked"): 20,
+    ("node", "stream_unlocked"): 10,
+    ("world", CHOSEN): 5,
+    ("world", REWRAPPED): 5,
     ("node", "self_fenced"): 200,
     ("world", "log start below a cursor moved"): 100,
     ("world", "log start moved past a cursor"): 2,

@@ -9,7 +9,7 @@ histories.
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.errors import LiftbridgeError
@@ -18,12 +18,14 @@ from liftbridge_broker.model.subjects import RESERVED_STREAMS
 from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role
+from liftbridge_broker.storage.log.opened import OpenedReader
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.checkers import all_checkers
 from liftbridge_testkit.sim.clients.admin import Admin
 from liftbridge_testkit.sim.clients.calls import Calls, Lost, serving_on
 from liftbridge_testkit.sim.clients.consumers import GroupConsumer
 from liftbridge_testkit.sim.clients.directory import Directory
+from liftbridge_testkit.sim.clients.granter import Granter
 from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan
 from liftbridge_testkit.sim.clients.readers import Reader
 from liftbridge_testkit.sim.clients.rearranger import Rearranger
@@ -31,6 +33,9 @@ from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.history import FinalLog, Frames, History, Record
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.world import Watcher, World
+
+if TYPE_CHECKING:
+    from liftbridge_broker.storage.log.reader import LogReader
 
 SETTLE_NS = 60 * SECOND_NS
 """Maximum virtual time to recover."""
@@ -119,6 +124,10 @@ class Life:
         askers: Clients that query logs.
         archivers: Clients that set cursors which hold back retention.
         consumers: Members of consumer groups.
+        resetters: Operators who reset positions of groups.
+        callers: Clients that access rules may forbid what they do.
+        granters: Administrators of access rules.
+        keepers: Who keeps the master keys of brokers.
         creates: Streams to create first.
         probes: Clients that must be able to write when all faults have ended.
         faults: Source of faults, `None` for none.
@@ -140,6 +149,10 @@ class Life:
     askers: list[Starting] = field(default_factory=list)
     archivers: list[Starting] = field(default_factory=list)
     consumers: list[GroupConsumer] = field(default_factory=list)
+    resetters: list[Starting] = field(default_factory=list)
+    callers: list[Starting] = field(default_factory=list)
+    granters: list[Granter] = field(default_factory=list)
+    keepers: list[Starting] = field(default_factory=list)
     creates: list[CreateStream] = field(default_factory=list)
     probes: list[PublisherPlan] = field(default_factory=list)
     faults: Faults | None = None
@@ -200,7 +213,11 @@ class Life:
             *self.rearrangers,
             *self.askers,
             *self.archivers,
+            *self.granters,
             *self.consumers,
+            *self.resetters,
+            *self.keepers,
+            *self.callers,
         ]
         for user in users:
             user.start()
@@ -215,7 +232,7 @@ class Life:
         if self.faults is not None:
             self.faults.heal()
         users: list[Starting] = [*self.publishers, *self.admins, *self.rearrangers]
-        users += self.archivers
+        users += (*self.archivers, *self.granters, *self.resetters, *self.keepers)
         for user in users:
             user.stop()
         for consumer in self.consumers:
@@ -233,10 +250,14 @@ class Life:
         self.expect("everything committed", self.is_all_committed)
         self.expect("readers at the end", self._are_readers_done)
         self.expect(
+            "rules that allow everybody everything",
+            lambda: all(granter.is_open for granter in self.granters),
+        )
+        self.expect(
             "consumers that read what they are to read",
             lambda: all(consumer.is_settled for consumer in self.consumers),
         )
-        for user in (*self.readers, *self.askers, *self.consumers):
+        for user in (*self.readers, *self.askers, *self.consumers, *self.callers):
             user.stop()
         if self.epilogue is not None:
             self.epilogue()
@@ -400,9 +421,11 @@ def _has_other(machine: Machine, incarnation: int) -> bool:
 
 def final_log(partition: Partition, frames: Frames) -> FinalLog:
     """Return all committed records of a partition, read as a subscriber reads them."""
-    log = partition.log
+    log, cipher = partition.log, partition.writer.cipher
     records: list[Record] = []
-    reader = log.reader(log.log_start_offset)
+    reader: LogReader | OpenedReader = log.reader(log.log_start_offset)
+    if cipher is not None:
+        reader = OpenedReader(log, log.log_start_offset, cipher)
     while slices := reader.read(1 << 20, log.high_watermark).slices:
         for piece in slices:
             records += frames.records(piece)

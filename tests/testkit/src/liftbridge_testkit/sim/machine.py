@@ -200,8 +200,7 @@ class Machine:
         is_over = self._stopped_incarnation == incarnation
         if incarnation != self.incarnation or self.program is None or is_over:
             return
-        is_held_up = self.is_paused or self.world.scheduler.now < self._stalled_until
-        if is_held_up or self._waiting:
+        if self.is_held_up or self._waiting:
             self._wait(act, arguments)
         else:
             self._run(act, arguments)
@@ -245,6 +244,11 @@ class Machine:
     def is_running(self) -> bool:
         """Return whether a process runs, paused or not."""
         return self.program is not None
+
+    @property
+    def is_held_up(self) -> bool:
+        """Return whether its process gets no turns now: it is paused, or stalls."""
+        return self.is_paused or self.world.scheduler.now < self._stalled_until
 
     def start(self) -> None:
         """Start a process on the contents of the disk; no-op when one runs."""

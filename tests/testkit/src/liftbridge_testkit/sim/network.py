@@ -198,6 +198,13 @@ class Network:
         """Return whether all messages from `source` to `target` are lost."""
         return (source, target) in self._cuts
 
+    def is_clear(self, source: str, target: str) -> bool:
+        """Return whether faults neither cut nor delay messages from `source` to `target`."""
+        is_slow = (source, target) in self._slow or any(
+            (target, channel) in self._slow_channels for channel in Channel
+        )
+        return not is_slow and not self.is_cut(source, target)
+
     def slow(self, source: str, target: str, extra_ns: int) -> None:
         """Delay all messages from `source` to `target`; 0 ends the delay."""
         if extra_ns:

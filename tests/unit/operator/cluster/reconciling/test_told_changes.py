@@ -271,6 +271,7 @@ async def test_step_that_brokers_refuse_is_told_after_half_a_minute():
 
 async def test_level_that_was_raised_is_told():
     world = ReconciledWorld()
+    world.stage.brokers.feature_level = 1
     await world.until_ready()
     assert world.status["featureLevel"] == 1
     world.stage.brokers.feature_level = 2  # by a person

@@ -153,8 +153,8 @@ async def test_kept_secrets_are_taken_over_by_a_resource_of_the_same_name():
     world = world_of("embedded")
     await world.look()
     before = world.files("orders-internal-ca"), world.files("orders-nats")
-    for name in ("orders-internal", "orders-operator", "orders-peer-keys", "orders-tls"):
-        world.kube.remove(SECRETS, NAMESPACE, name)
+    for name in ("internal", "operator", "peer-keys", "tls", "nats-client"):
+        world.kube.remove(SECRETS, NAMESPACE, f"orders-{name}")
     world.kube.remove(CONFIG_MAPS, NAMESPACE, "orders-ca")
     world.cluster = replace(world.cluster, uid="another")
     issued = await world.look()
@@ -535,14 +535,9 @@ def damage(world, secret, key, how):
 
 def is_whole(world):
     """Whether all that brokers and operators read can be used."""
-    pairs = [
-        Pair(files["tls.crt"], files["tls.key"])
-        for files in map(world.files, ("orders-internal", "orders-tls", "orders-operator"))
-    ]
-    trusted = {
-        one: {known.key_id for known in world.known(one, "ca.crt")}
-        for one in ("orders-internal", "orders-tls", "orders-operator")
-    }
+    leaves = ("orders-internal", "orders-tls", "orders-operator")
+    pairs = [Pair(files["tls.crt"], files["tls.key"]) for files in map(world.files, leaves)]
+    trusted = {one: {known.key_id for known in world.known(one, "ca.crt")} for one in leaves}
     signed = {one: world.known(one, "tls.crt")[0].issuer_key_id for one in trusted}
     credentials = world.files("orders-nats")
     return (
@@ -550,13 +545,14 @@ def is_whole(world):
         and all(signed[one] in trusted[one] for one in trusted)
         and all(credentials[one].isalnum() for one in PASSWORDS)
         and credentials["broker-password"] in credentials["auth.conf"]
+        and world.files("orders-nats-client")["password"] == credentials["client-password"]
         and world.files("orders-peer-keys")["cluster.keys"].isascii()
     )
 
 
 async def test_each_damaged_file_is_made_anew_or_named_with_the_remedy():
     cases = await damaged()
-    assert len({secret for secret, _, _ in cases}) == 7
+    assert len({secret for secret, _, _ in cases}) == 8
     for secret, key, how in cases:
         world = world_of("embedded")
         await world.look()

@@ -52,6 +52,11 @@ def _isolate_leader(faults: Breaking) -> Undo | None:
     return _cut(faults, _ways_of(faults, machine.name))
 
 
+def _isolate_coordinator(faults: Breaking) -> Undo | None:
+    machine = faults.any_coordinating()
+    return None if machine is None else _cut(faults, _ways_of(faults, machine.name))
+
+
 def _split(faults: Breaking) -> Undo | None:
     names = list(faults.world.machines)
     if len(names) < 4:
@@ -179,6 +184,7 @@ LINKS: Mapping[str, Callable[[Breaking], Undo | None]] = {
     "cut one way": _cut_one_way,
     "one isolated": _isolate,
     "leader isolated": _isolate_leader,
+    "coordinator isolated": _isolate_coordinator,
     "split": _split,
     "swizzle": _swizzle,
     "slow link": _slow_link,

@@ -74,6 +74,10 @@ class Breaking(Protocol):
         """Return a machine that leads a partition; `None` when none may go down."""
         ...
 
+    def any_coordinating(self) -> Machine | None:
+        """Return a machine that coordinates a consumer group; `None` when none may go down."""
+        ...
+
     def any_machine(self) -> Machine:
         """Return any machine, running or not."""
         ...

@@ -25,6 +25,10 @@ def _kill_leader(faults: Breaking) -> Undo | None:
     return _killed(faults.any_leading())
 
 
+def _kill_coordinator(faults: Breaking) -> Undo | None:
+    return _killed(faults.any_coordinating())
+
+
 def _kill_all(faults: Breaking) -> Undo | None:
     running = faults.world.running()
     for machine in running:
@@ -108,6 +112,10 @@ def _pause_leader(faults: Breaking) -> Undo | None:
     return _paused(faults.any_leading())
 
 
+def _pause_coordinator(faults: Breaking) -> Undo | None:
+    return _paused(faults.any_coordinating())
+
+
 def _stall(faults: Breaking) -> Undo | None:
     machine = faults.any_running()
     if machine is None:
@@ -154,6 +162,7 @@ def _retry_storm(faults: Breaking) -> Undo | None:
 PROCESSES: Mapping[str, Callable[[Breaking], Undo | None]] = {
     "kill": _kill,
     "leader killed": _kill_leader,
+    "coordinator killed": _kill_coordinator,
     "kill all": _kill_all,
     "crash losing all": _crash_losing_all,
     "crash losing some": _crash_losing_some,
@@ -163,6 +172,7 @@ PROCESSES: Mapping[str, Callable[[Breaking], Undo | None]] = {
     "rolling restart": _rolling_restart,
     "pause": _pause,
     "leader paused": _pause_leader,
+    "coordinator paused": _pause_coordinator,
     "loop stall": _stall,
     "clock jump": _clock_jump,
     "clock drift": _clock_drift,

@@ -387,7 +387,7 @@ class Inquiry:
 
         def pump() -> None:
             while isinstance(self._reading, Subscription):
-                slices, end, waits = self._reading.pull(PULL_BYTES)
+                slices, _, end, waits = self._reading.pull(PULL_BYTES)
                 self._reading.release()  # as for a client that accepts no more
                 for piece in slices:
                     self._keep(piece)

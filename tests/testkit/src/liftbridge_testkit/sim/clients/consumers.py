@@ -5,10 +5,13 @@ of partitions before others get them. A consumer that stalls wakes up with what 
 it reads and commits on, until it hears otherwise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
+from google.protobuf.message import Message
+
+from liftbridge_broker.access.rules import Operation, ResourceKind
 from liftbridge_broker.api.groups.positions import PositionService
 from liftbridge_broker.controller.consumer_groups.commands import JoinGroup, LeaveGroup
 from liftbridge_broker.controller.records import MemberAnswer
@@ -18,20 +21,33 @@ from liftbridge_broker.errors import (
     StaleGroupEpochError,
     UnknownMemberError,
 )
-from liftbridge_broker.groups.cursors import cursor_key, cursors_partition
-from liftbridge_broker.model.groups import CURSOR_PREFIX
 from liftbridge_broker.model.ids import Instant, PartitionId, number_of, stream_of
-from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.node.groups.seats import Consumer as SeatConsumer
+from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import groups_pb2
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Serving
 from liftbridge_testkit.sim.clients.directory import Directory
+from liftbridge_testkit.sim.clients.named import API, DEADLINE, GROUPS, Named
+from liftbridge_testkit.sim.clients.positions import place_of
 from liftbridge_testkit.sim.clients.unary import Unary
+from liftbridge_testkit.sim.invariants.access import Act
 from liftbridge_testkit.sim.invariants.groups import GroupRules
+from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.world import World
 
-STALL_NS_MAX = 8 * SECOND_NS
+STALL = "member stall"
+"""Fault: a member is silent beyond its session, and goes on with what it believed before."""
+
+LATE_COMMIT = "late commit"
+"""Fault: a position arrives after its member lost the partition or its membership."""
+
+MEMBER_FAULTS = (STALL, LATE_COMMIT)
+
+STALL_NS = (3 * SECOND_NS, 8 * SECOND_NS)
+LATE_NS_MAX = 4 * SECOND_NS
+LATE_PPM = 300_000
+PAUSE_NS = 2 * SECOND_NS
 SLOW_PPM = 500_000
 """Chance that a consumer reads on for a while, what it is told to give up."""
 
@@ -66,6 +82,7 @@ class GroupConsumer:
         member_epoch: Its membership; 0 for none.
         epoch: Group epoch that it has acted on.
         reading: Partitions that it reads, for a while also those that it was told to give up.
+        named: Whom it acts for, in a world with access rules.
     """
 
     world: World
@@ -78,6 +95,7 @@ class GroupConsumer:
     member_epoch: int = 0
     epoch: int = 0
     reading: frozenset[PartitionId] = frozenset()
+    named: Named | None = None
     is_calm: bool = False
     is_stopped: bool = False
     _random: Random = field(init=False)
@@ -138,11 +156,27 @@ class GroupConsumer:
         elif self._chance(self.plan.leaves_ppm):
             self._leave()
         elif self._chance(self.plan.stalls_ppm):
-            self._count("consumer stalled")
-            self._later(STALL_NS_MAX)
+            self._stall()
         else:
             self._use()
             self._beat()
+
+    def _stall(self) -> None:
+        """Do nothing for longer than a session lasts; it then goes on as if it were a member."""
+        self._fault(STALL)
+        self.world.scheduler.after(self._random.randrange(*STALL_NS), self._go)
+
+    def _fault(self, kind: str) -> None:
+        self.world.coverage.count("fault", kind)
+        self.world.trace.note(self.world.now, self.client, kind)
+
+    def _authorize(
+        self, serving: Serving, machine: Machine, method: str, request: Message, *more: Act
+    ) -> None:
+        """Let the broker check a call of a member that has a name."""
+        if self.named is not None:
+            join = Act(Operation.JOIN, ResourceKind.GROUP, self.plan.group)
+            self.named.authorize(serving, machine, method, request, (join, *more))
 
     # -- membership ---------------------------------------------------------------------------
 
@@ -154,8 +188,16 @@ class GroupConsumer:
             is_incremental=self.plan.is_incremental,
             zone=self._random.choice(("", "x")) if self.plan.is_incremental else "",
         )
+        machine, streams = self.directory.any_machine(), self.plan.streams
+        reads = [Act(Operation.READ, ResourceKind.STREAM, one) for one in streams]
 
         def serve(serving: Serving, now: Instant, _wall_ns: int, answer: Answer) -> None:
+            if self.plan.is_incremental:
+                beat = groups_pb2.HeartbeatRequest(group_id=self.plan.group, streams=streams)
+                self._authorize(serving, machine, GROUPS + "Heartbeat", beat, *reads)
+            else:
+                join = api_pb2.JoinConsumerGroupRequest(groupId=self.plan.group, streams=streams)
+                self._authorize(serving, machine, API + "JoinConsumerGroup", join, *reads)
             serving.node.propose(command, now, answer)
 
         def joined(outcome: object) -> None:
@@ -169,7 +211,7 @@ class GroupConsumer:
                 self._rename()  # the answer may be lost, and the name taken
             self._later(self.plan.think_ns)
 
-        self.calls.call(self.client, self.directory.any_machine(), serve, joined)
+        self.calls.call(self.client, machine, serve, joined)
 
     def _leave(self) -> None:
         command = LeaveGroup(
@@ -182,12 +224,13 @@ class GroupConsumer:
         def left(_outcome: object) -> None:
             self._count("consumer left")
             self._forget()
-            self._later(STALL_NS_MAX // 4)
+            self._later(PAUSE_NS)
 
         self.calls.call(self.client, self.directory.any_machine(), serve, left)
 
     def _forget(self) -> None:
         """Stop to read: it is no member any more."""
+        self._commit_late(self.reading)
         if self.plan.is_incremental:
             member = self.member_id, self.member_epoch
             self.rules.reads(self.plan.group, member, frozenset())
@@ -203,16 +246,24 @@ class GroupConsumer:
         member, epoch = self.member_id, self.epoch
         member_epoch, held = self.member_epoch, self.reading
 
+        target = machine or self.directory.any_machine()
+
         def serve(serving: Serving, now: Instant, _wall_ns: int, answer: Answer) -> None:
             groups = serving.node.groups
+            if self.plan.is_incremental:
+                beating = groups_pb2.HeartbeatRequest(group_id=self.plan.group)
+                self._authorize(serving, target, GROUPS + "Heartbeat", beating)
+            else:
+                asking = api_pb2.FetchConsumerGroupAssignmentsRequest(groupId=self.plan.group)
+                method = API + "FetchConsumerGroupAssignments"
+                self._authorize(serving, target, method, asking)
 
             def beat() -> MemberAnswer:
                 if self.plan.is_incremental:
                     return groups.heartbeat_holding(
                         self.plan.group, member, member_epoch, epoch, held, now
                     )
-                found = groups.heartbeat(self.plan.group, member, epoch, now)
-                return MemberAnswer(groups.coordinated(self.plan.group, now), found)
+                return groups.heartbeat(self.plan.group, member, epoch, now)
 
             _confirmed(serving, beat, answer)
 
@@ -221,14 +272,15 @@ class GroupConsumer:
                 self._on_beat(outcome)
             self._later(self.plan.think_ns)
 
-        self.calls.call(self.client, machine or self.directory.any_machine(), serve, answered)
+        self.calls.call(self.client, target, serve, answered)
 
     def _on_beat(self, outcome: object) -> None:
         match outcome:
             case MemberAnswer(group):
                 self._count("heartbeat answered")
                 if not self.plan.is_incremental:
-                    self.rules.told(group.group_id, self.epoch, self.member_id, outcome.member)
+                    epoch = group.group_epoch
+                    self.rules.told(group.group_id, epoch, self.member_id, outcome.member)
                 self._assign(outcome)
             case StaleGroupEpochError():
                 state = self.directory.state()
@@ -248,6 +300,7 @@ class GroupConsumer:
         if lost and self.plan.is_incremental and self._chance(SLOW_PPM):
             self._count("partition given up slowly")
             assigned |= lost
+        self._commit_late(self.reading - assigned)
         self.reading = assigned
         if self.plan.is_incremental:
             self.rules.reads(self.plan.group, (self.member_id, self.member_epoch), assigned)
@@ -261,7 +314,7 @@ class GroupConsumer:
         self._subscribe(self._random.choice(sorted(self.reading)))
         if self.plan.is_incremental:
             for partition in sorted(self.reading):
-                self._commit(partition)
+                self._send_position(partition, self._position_request(partition))
 
     def _subscribe(self, partition: PartitionId) -> None:
         """Take the seat at the leader of a partition."""
@@ -274,8 +327,15 @@ class GroupConsumer:
             return
         fence = self.member_epoch if self.plan.is_incremental else self.epoch
         consumer = SeatConsumer(self.plan.group, self.member_id, fence)
+        named = None if state is None else state.streams.get(stream_of(partition))
+        stream, leader = "" if named is None else named.name, machine
+        request = api_pb2.SubscribeRequest(stream=stream)
+        request.consumer.groupId = self.plan.group
 
         def serve(serving: Serving, _now: Instant, _wall_ns: int, answer: Answer) -> None:
+            read = Act(Operation.READ, ResourceKind.STREAM, stream)
+            self._authorize(serving, leader, API + "Subscribe", request, read)
+
             def take() -> bool:
                 led = serving.node.partitions.get(partition)
                 if led is None or not led.is_led:
@@ -291,34 +351,84 @@ class GroupConsumer:
 
         self.calls.call(self.client, machine, serve, lambda _outcome: None)
 
-    def _commit(self, partition: PartitionId) -> None:
-        state = self.directory.state()
-        stream = None if state is None else state.streams.get(stream_of(partition))
-        cursors = None if state is None else state.stream(CURSORS_STREAM)
-        if stream is None or cursors is None:
+    def _commit_late(self, partitions: Iterable[PartitionId]) -> None:
+        """Send positions of partitions that it no longer reads, some time after it lost them."""
+        if not self.plan.is_incremental or self.is_stopped:
             return
-        number = number_of(partition)
-        key = cursor_key(stream.name, number, CURSOR_PREFIX + self.plan.group)
-        place = cursors.partitions[cursors_partition(key, len(cursors.partitions))]
-        machine = None if place.leader is None else self.world.machines.get(place.leader)
-        if machine is None:
-            return
+        for partition in sorted(partitions):
+            if self._chance(LATE_PPM):
+                delay = self._random.randrange(LATE_NS_MAX)
+                request = self._position_request(partition)
+                self._fault(LATE_COMMIT)
+                self.world.scheduler.after(delay, self._send_position, partition, request)
+
+    def _position_request(self, partition: PartitionId) -> groups_pb2.CommitPositionsRequest:
+        """Return a request with a new position of a partition that it reads, still without name."""
+        member = self.member_id, self.member_epoch
+        mark = self.rules.next_mark(self.plan.group, partition, member)
         request = groups_pb2.CommitPositionsRequest(
-            group_id=self.plan.group, member_id=self.member_id, member_epoch=self.member_epoch
+            group_id=self.plan.group,
+            member_id=self.member_id,
+            member_epoch=self.member_epoch,
+            group_epoch=self.epoch,
         )
-        mark = self.rules.next_mark(self.plan.group, partition, self.member_id, self.member_epoch)
-        request.positions.add(stream=stream.name, partition=number, offset=mark)
+        request.positions.add(partition=number_of(partition), offset=mark)
+        return request
+
+    def _send_position(
+        self, partition: PartitionId, request: groups_pb2.CommitPositionsRequest
+    ) -> None:
+        """Commit a position, perhaps long after it was taken."""
+        place = place_of(self.world, self.directory, self.plan.group, partition)
+        if place is None:
+            return
+        (position,) = request.positions
+        position.stream, machine = place
 
         def serve(serving: Serving, now: Instant, wall_ns: int, answer: Answer) -> None:
-            unary = Unary(serving.node, now, wall_ns)
-            service = PositionService(unary.context())
-            service.commit(unary.call(answer, deadline=1e9), request.SerializeToString())
+            known = self.rules.top
+
+            def stored(outcome: object) -> None:
+                if isinstance(outcome, bytes):
+                    self.rules.committed(position.offset, since=known)
+                answer(outcome)
+
+            self._serve_position(serving, machine, request, now, wall_ns, stored)
 
         def committed(outcome: object) -> None:
             is_stored = isinstance(outcome, bytes)
+            if is_stored:
+                self.rules.answered(position.offset)
             self._count("position committed" if is_stored else "position not committed")
 
         self.calls.call(self.client, machine, serve, committed)
+
+    def _serve_position(
+        self,
+        serving: Serving,
+        machine: Machine,
+        request: groups_pb2.CommitPositionsRequest,
+        now: Instant,
+        wall_ns: int,
+        stored: Answer,
+    ) -> None:
+        if self.named is None:
+            unary = Unary(serving.node, now, wall_ns)
+            service = PositionService(unary.context())
+            service.commit(unary.call(stored, deadline=DEADLINE), request.SerializeToString())
+            return
+        join = Act(Operation.JOIN, ResourceKind.GROUP, self.plan.group)
+        streams = dict.fromkeys(one.stream for one in request.positions)
+        reads = [Act(Operation.READ, ResourceKind.STREAM, one) for one in streams]
+        self.named.ask(
+            serving,
+            machine,
+            GROUPS + "CommitPositions",
+            PositionService(self.named.context(serving)).commit,
+            request,
+            (join, *reads),
+            lambda message, code: stored(code or message),
+        )
 
 
 def _confirmed(serving: Serving, act: Callable[[], object], answer: Answer) -> None:

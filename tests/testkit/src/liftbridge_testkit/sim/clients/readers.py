@@ -187,7 +187,7 @@ class Reader:
         """Take all available messages, in a turn of the broker."""
         subscription = self._subscription
         while subscription is not None and subscription is self._subscription:
-            slices, end, waits = subscription.pull(PULL_BYTES)
+            slices, _, end, waits = subscription.pull(PULL_BYTES)
             for piece in slices:
                 self._take(piece, subscription.partition.log.log_start_offset)
             if end is not None:

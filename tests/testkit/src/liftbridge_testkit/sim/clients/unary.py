@@ -4,22 +4,19 @@ The code that makes the answers is the same as for clients on a network.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from liftbridge_broker.api.bounds import BoundsService
 from liftbridge_broker.api.context import Context
-from liftbridge_broker.api.grpc.call import Call, do_steps
+from liftbridge_broker.api.grpc.call import Call
 from liftbridge_broker.api.metadata import MetadataService
 from liftbridge_broker.errors import LiftbridgeError, UnavailableError
-from liftbridge_broker.http2.stream import Buffer
 from liftbridge_broker.model.ids import Instant, Offset
 from liftbridge_broker.node.node import Node
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
-
-PREFIX_SIZE = 5
-"""Bytes of the prefix of each gRPC message."""
+from liftbridge_testkit.sim.clients.client_end import PREFIX_SIZE, ClientEnd
 
 Done = Callable[[bytes | LiftbridgeError], None]
 """Receives the message of an answer, or a refusal; once."""
@@ -39,47 +36,6 @@ class _Clock:
     def wall_ns(self) -> int:
         """Return nanoseconds since the Unix epoch."""
         return self.wall
-
-
-class _Port:
-    """The connection of one call."""
-
-    def __init__(self, done: Done) -> None:
-        self._done = done
-        self._sent: list[bytes] = []
-
-    def room(self, _stream_id: int) -> int:
-        """Return a positive number: the client accepts everything."""
-        return 1 << 20
-
-    def begin(self, _stream_id: int, _fields: Sequence[tuple[bytes, bytes]]) -> None:
-        """Ignore the headers."""
-
-    def queue(self, _stream_id: int, frames: bytes | Sequence[Buffer]) -> bool:
-        """Keep sent data until the end."""
-        self._sent.append(frames if isinstance(frames, bytes) else b"".join(frames))
-        return True
-
-    def go_on(self, call: Call, steps: Iterator[None]) -> None:
-        """Run all steps at once: no other caller waits."""
-        do_steps(call, steps)
-
-    def finish(self, _call: Call, code: int, text: str, _error_code: str) -> None:
-        """Deliver the answer."""
-        sent = b"".join(self._sent)[PREFIX_SIZE:]
-        self._done(UnavailableError(f"status {code}: {text}") if code else sent)
-
-    def expect_request(self, _stream_id: int) -> None:
-        """No-op: the request is already here."""
-
-    def keep(self, _stream_id: int, _size: int) -> None:
-        """No-op: the whole request is already here."""
-
-    def set_reading(self, _stream_id: int, *, is_reading: bool) -> None:
-        """No-op: no further messages are read."""
-
-    def peer_certificate(self) -> None:
-        """Return no certificate: there is no TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +76,13 @@ class Unary:
 
     def call(self, done: Done, *, deadline: float | None = None) -> Call:
         """Return a call that `done` gets the answer of."""
-        return Call(_Port(done), 1, method="", peer="sim", deadline=deadline)
+        sent: list[bytes] = []
+
+        def finished(code: int, text: str, _error_code: str) -> None:
+            answer = b"".join(sent)[PREFIX_SIZE:]
+            done(UnavailableError(f"status {code}: {text}") if code else answer)
+
+        return Call(ClientEnd(sent.append, finished), 1, method="", peer="sim", deadline=deadline)
 
     def bounds(
         self,

@@ -7,6 +7,7 @@ state shows whether one took effect. Records are compared with them as they are 
 from typing import NamedTuple
 
 from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import BrokerId, Offset
 from liftbridge_broker.model.metadata_log import EntryKind
 from liftbridge_broker.model.subjects import ACTIVITY_STREAM
@@ -75,7 +76,8 @@ class Activities(Watcher):
         self, state: ClusterState, index: int, command: metadata_pb2.Command
     ) -> Change | None:
         """Return the change of the members of a group that a command made, `None` for none."""
-        group_id = command.join_group.group_id or command.leave_group.group_id
+        known = command.join_group, command.leave_group, command.delete_group
+        group_id = next((one.group_id for one in known if one.group_id), "")
         group = state.groups.get(group_id)
         members = () if group is None else group.members
         before = self._members.get(group_id, frozenset())
@@ -114,8 +116,12 @@ class Activities(Watcher):
         if log.log_start_offset > self.committed:
             raise BrokenInvariantError("I27", f"{machine.name} begins at {log.log_start_offset}")
         reader = log.reader(Offset(self.committed))
-        slices = reader.read(1 << 20, log.high_watermark).slices
-        reader.close()
+        try:
+            slices = reader.read(1 << 20, log.high_watermark).slices
+        except FilesError:
+            return  # this disk fails now: a later change, or another replica, shows the events
+        finally:
+            reader.close()
         for frame in frames_of(slices):
             if frame.offset >= self.committed:
                 self._check(machine, frame.offset, frame.value, dict(frame.headers))

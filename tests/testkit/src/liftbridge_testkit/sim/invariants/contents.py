@@ -19,6 +19,8 @@ _HEADER: Final = Struct(">HBBIIHHQQqqIIqqQq")
 """Header of a batch, defined independently (docs/internals/on-disk-format.md)."""
 
 _MAGIC: Final = 0x4C42
+_ENCRYPTED: Final = 2
+"""Bit of the attributes: records and their times are encrypted."""
 _COVERED_START: Final = 12
 
 _Place = tuple[int, int, int]
@@ -76,9 +78,14 @@ def frames_of(batch: bytes) -> bytes:
 
 
 def _records(batch: bytes) -> Iterator[tuple[_Place, int]]:
-    """Yield the position of each record of a batch, with a hash of its bytes and its publisher."""
+    """Yield the position of each record of a batch, with a hash of its bytes and its publisher.
+
+    An encrypted batch, which is copied as a whole, counts as one record.
+    """
     (
         *_,
+        attributes,
+        _,
         partition,
         epoch,
         base,
@@ -90,6 +97,9 @@ def _records(batch: bytes) -> Iterator[tuple[_Place, int]]:
         publisher,
         sequence,
     ) = _HEADER.unpack_from(batch)
+    if attributes & _ENCRYPTED:
+        yield (partition, epoch, base), hash(batch[_HEADER.size :])
+        return
     for start, end, offset in iter_frames(batch, _HEADER.size, len(batch)):
         stamp = (publisher, publisher_epoch, sequence + offset - base) if publisher else ()
         yield (partition, epoch, offset), hash((batch[start:end], stamp))

@@ -1,5 +1,6 @@
 """Invariants of consumer groups: one reader of each partition, one fence, no commit by the fenced.
 
+A member *holds* a partition from the grant until it is lost; each position is of one hold.
 The state is checked as in `group_life`; what clients are told and may do is compared with the
 history of the state, which this module keeps itself.
 """
@@ -8,10 +9,9 @@ from dataclasses import dataclass, field
 
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import CorruptionError
-from liftbridge_broker.groups.cursors import cursor_key
 from liftbridge_broker.logformat.records import FRAME_PREFIX, FRAME_PREFIX_SIZE
 from liftbridge_broker.model.groups import CURSOR_PREFIX, Group, Member
-from liftbridge_broker.model.ids import PartitionId, number_of, stream_of
+from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.groups.seats import Consumer
 from liftbridge_broker.node.partition.partition import Partition
@@ -28,7 +28,7 @@ Membership = tuple[str, int]
 """Name and epoch of a member."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Hold:
     """Metadata indexes between which a membership held a partition; `end` is 0 while it does."""
 
@@ -43,18 +43,23 @@ class GroupRules(Watcher):
 
     Attributes:
         holds: Who held each partition of a group, in order.
-        marks: Membership that committed each position; positions are unique numbers.
+        marks: Hold in which each position was taken, `None` if it is not known; positions are
+            unique numbers, in the order in which they were taken.
+        answered_at: Newest position when a member learned that one was stored.
+        resets: Positions that an operator set, each with a metadata index: what was held up to then
+            is over.
     """
 
     world: World
     holds: dict[tuple[str, PartitionId], list[Hold]] = field(default_factory=dict)
-    marks: dict[int, Membership] = field(default_factory=dict)
+    marks: dict[int, Hold | None] = field(default_factory=dict)
+    answered_at: dict[int, int] = field(default_factory=dict)
+    resets: dict[int, int] = field(default_factory=dict)
     _top: int = 0
     _groups: dict[str, Group] = field(default_factory=dict)
     _told: dict[tuple[str, int, PartitionId], str] = field(default_factory=dict)
     _seats: dict[tuple[str, int, PartitionId], str] = field(default_factory=dict)
     _reads: dict[str, dict[Membership, frozenset[PartitionId]]] = field(default_factory=dict)
-    _keys: dict[bytes, tuple[str, PartitionId]] = field(default_factory=dict)
 
     # -- the state ----------------------------------------------------------------------------
 
@@ -152,21 +157,60 @@ class GroupRules(Watcher):
                 f"{consumer} reads {partition} at {index}, held by {holders} of {holds}",
             )
 
-    def next_mark(
-        self, group_id: str, partition: PartitionId, member_id: str, member_epoch: int
-    ) -> int:
-        """Return a position that no other commit uses."""
+    def next_mark(self, group_id: str, partition: PartitionId, member: Membership) -> int:
+        """Return a position that no other commit uses, of the latest hold of a membership."""
         mark = len(self.marks) + 1
-        self.marks[mark] = member_id, member_epoch
-        for machine in self.world.machines.values():
-            state = state_on(machine)
-            stream = None if state is None else state.streams.get(stream_of(partition))
-            if stream is not None:
-                cursor = CURSOR_PREFIX + group_id
-                key = cursor_key(stream.name, number_of(partition), cursor)
-                # A stream that is created again has the same key, and other partition ids.
-                self._keys[key + b"%d" % partition] = group_id, partition
+        holds = self.holds.get((group_id, partition), [])
+        self.marks[mark] = next((one for one in reversed(holds) if one.member == member), None)
         return mark
+
+    @property
+    def top(self) -> int:
+        """Return the newest metadata index that any broker has applied."""
+        return self._top
+
+    def committed(self, mark: int, *, since: int) -> None:
+        """Check a commit that a broker accepted: its hold was not over when the call arrived.
+
+        Args:
+            mark: The position.
+            since: Newest index that any broker had applied when the call arrived.
+        """
+        hold = self.marks[mark]
+        if hold is None or 0 < hold.end <= since:
+            raise BrokenInvariantError(
+                "no commit by a fenced member", f"{mark} of {hold} is accepted after {since}"
+            )
+
+    def answered(self, mark: int) -> None:
+        """Note that a member knows that a position is stored."""
+        self.answered_at[mark] = len(self.marks)
+
+    def next_reset(self) -> int:
+        """Return a position for an operator to set, that no other call uses."""
+        mark = len(self.marks) + 1
+        self.marks[mark] = None
+        return mark
+
+    def reset_arrived(self, mark: int) -> None:
+        """Note that a broker gets a reset: if it is stored, nobody held the partition after now."""
+        self.resets[mark] = self._top
+
+    def reset_done(self, group_id: str, partition: PartitionId, mark: int, index: int) -> None:
+        """Check a reset that succeeds: nobody holds the partition, and nobody held it meanwhile.
+
+        Args:
+            group_id: The group.
+            partition: The partition.
+            mark: The position.
+            index: Newest index that the broker has applied.
+        """
+        self.resets[mark] = max(self.resets[mark], index)
+        for hold in self.holds.get((group_id, partition), []):
+            if hold.begin <= index and (not hold.end or hold.end > index):
+                raise BrokenInvariantError(
+                    "nobody reads where a position is reset", f"{mark} at {index}: {hold}"
+                )
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -179,31 +223,46 @@ class GroupRules(Watcher):
                 if partition.stream == CURSORS_STREAM and partition.is_led:
                     _read(partition, committed)
         for key, positions in committed.items():
-            self._check_order(key, positions)
+            if key.startswith(CURSOR_PREFIX.encode()):
+                self._check_order(key, positions)
 
     def _check_order(self, key: bytes, positions: list[tuple[int, int]]) -> None:
-        """Check the commits of one partition: each owner's come before those of the next."""
-        now: dict[int, int] = {}
+        """Check the commits of one partition: those of each hold come before those of the next.
+
+        The position goes back only by a reset, or within a hold to a position that the member did
+        not know to be stored when it took the later one: calls may overtake one another. After a
+        reset follow only positions of later holds.
+        """
+        last: dict[int, int] = {}
+        over: dict[int, int] = {}
         for stream_id, mark in positions:
-            member = self.marks.get(mark)
-            found = [
-                (group_id, partition)
-                for known, (group_id, partition) in self._keys.items()
-                if known.startswith(key) and stream_of(partition) == stream_id
-            ]
-            if member is None or not found:
+            if mark in self.resets:
+                over[stream_id] = max(over.get(stream_id, 0), self.resets[mark])
+                last.pop(stream_id, None)
+                self.world.coverage.count("world", "position set back")
+            hold, former = self.marks.get(mark), last.get(stream_id, 0)
+            if hold is None:
                 continue
-            holds = [
-                hold
-                for hold in self.holds.get(found[0], [])
-                if hold.member == member and (not hold.end or hold.end > now.get(stream_id, 0))
-            ]
-            if not holds:
+            if 0 < hold.end <= over.get(stream_id, 0):
                 raise BrokenInvariantError(
-                    "no commit by a fenced member", f"{key!r}: {mark} by {member} came too late"
+                    "only later members go on from a reset",
+                    f"{key!r}: {mark} of {hold} follows a reset at {over[stream_id]}",
                 )
+            before = self.marks.get(former)
+            if before is not None and 0 < hold.end <= before.begin:
+                raise BrokenInvariantError(
+                    "no commit by a fenced member",
+                    f"{key!r}: {mark} of {hold} follows {former} of {before}",
+                )
+            if mark < former:
+                if before is not hold or self.answered_at.get(mark, former) < former:
+                    raise BrokenInvariantError(
+                        "a committed position never goes back",
+                        f"{key!r}: {mark} of {hold} follows {former} of {before}",
+                    )
+                self.world.coverage.count("world", "position of a call that was overtaken")
+            last[stream_id] = mark
             self.world.coverage.count("world", "position in order")
-            now[stream_id] = max(now.get(stream_id, 0), holds[0].begin)
 
 
 def _read(partition: Partition, committed: dict[bytes, list[tuple[int, int]]]) -> None:

@@ -1,10 +1,10 @@
-"""Prepare the removal of a release: no `Stream` may wait for an operator that no longer runs.
+"""Prepare the removal of a release: no resource may wait for an operator that no longer runs.
 
 The operator is stopped first and its Lease acquired, so that no process adds a finalizer again.
-Then the operator's finalizer is removed from each `Stream`, and nothing else changes. Messages stay
-at the brokers, also those of streams that are being deleted: an uninstall does not request their
-deletion. Namespaces of another release are left alone (`process.claims`); a release for some
-namespaces adds no finalizer to its streams.
+Then the operator's finalizer is removed from each `Stream` and `LiftbridgeUser`, and nothing else
+changes. Messages and access stay at the brokers, also those of resources that are being deleted: an
+uninstall does not request their end. Namespaces of another release are left alone
+(`process.claims`); a release for some namespaces has no such Job.
 """
 
 import asyncio
@@ -13,26 +13,29 @@ from typing import Final
 import structlog
 
 from liftbridge_operator.kube.errors import ConflictError, NotFoundError, UnavailableError
-from liftbridge_operator.kube.kinds import DEPLOYMENTS, STREAMS
+from liftbridge_operator.kube.kinds import DEPLOYMENTS, STREAMS, USERS, Kind
 from liftbridge_operator.kube.port import Kube, Object, Preconditions
 from liftbridge_operator.process.claims import AllClaims
 from liftbridge_operator.process.clock import Clock
 from liftbridge_operator.process.lease import Lease
-from liftbridge_operator.streams.marks import FINALIZER
+from liftbridge_operator.streams import marks as stream_marks
+from liftbridge_operator.users import marks as user_marks
 
 LEASE_S: Final = 120.0
 """Time in which the operator and its Lease have to end."""
 
 ATTEMPTS_MAX: Final = 5
 
+FINALIZERS: Final = {STREAMS: stream_marks.FINALIZER, USERS: user_marks.FINALIZER}
+
 log = structlog.get_logger("liftbridge.operator")
 
 
 async def uninstall(kube: Kube, lease: Lease, *, namespace: str, name: str, clock: Clock) -> int:
-    """Stop the operator, and remove its finalizer from all of its streams.
+    """Stop the operator, and remove its finalizer from all of its streams and users.
 
     Args:
-        kube: The API server; writes of streams check the lease.
+        kube: The API server; writes of resources check the lease.
         lease: Lease of the operator, under this process' identity.
         namespace: Namespace of the operator.
         name: Name of its Deployment.
@@ -55,9 +58,9 @@ async def uninstall(kube: Kube, lease: Lease, *, namespace: str, name: str, cloc
     try:
         count = 0
         claims = AllClaims(kube, namespace=namespace, name=name, clock=clock, on_gain=lambda: None)
-        for stream in await _of_nobody_else(kube, claims):
-            count += await _let_go(kube, stream)
-        log.info("streams_let_go", count=count)
+        for kind, one in await _of_nobody_else(kube, claims):
+            count += await _let_go(kube, kind, one)
+        log.info("resources_let_go", count=count)
         return count
     finally:
         held.cancel()
@@ -79,35 +82,37 @@ async def _stop(kube: Kube, namespace: str, name: str) -> None:
         log.info("operator_not_there", namespace=namespace, name=name)
 
 
-async def _of_nobody_else(kube: Kube, claims: AllClaims) -> list[Object]:
-    """List streams of all namespaces except those of another release."""
+async def _of_nobody_else(kube: Kube, claims: AllClaims) -> list[tuple[Kind, Object]]:
+    """List streams and users of all namespaces except those of another release."""
     await claims.settle()
     if claims.rivals:
-        log.info("streams_left", release=claims.rival)
+        log.info("resources_left", release=claims.rival)
         return []
-    found = (await kube.list_all(STREAMS, "")).items
-    return [one for one in found if not claims.is_left(one["metadata"]["namespace"])]
+    found = [(STREAMS, one) for one in (await kube.list_all(STREAMS, "")).items]
+    found += [(USERS, one) for one in (await kube.list_all(USERS, "")).items]
+    return [one for one in found if not claims.is_left(one[1]["metadata"]["namespace"])]
 
 
-async def _let_go(kube: Kube, stream: Object) -> bool:
+async def _let_go(kube: Kube, kind: Kind, resource: Object) -> bool:
     """Remove the finalizer from a resource; return whether it had it.
 
     Raises:
         ConflictError: The resource changed during each of `ATTEMPTS_MAX` attempts.
     """
-    namespace, name = stream["metadata"]["namespace"], stream["metadata"]["name"]
+    namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
+    own = FINALIZERS[kind]
     for attempt in range(1, ATTEMPTS_MAX + 1):
-        finalizers = stream["metadata"].get("finalizers") or []
-        if FINALIZER not in finalizers:
+        finalizers = resource["metadata"].get("finalizers") or []
+        if own not in finalizers:
             return False
-        left = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
+        left = [finalizer for finalizer in finalizers if finalizer != own]
         try:
             await kube.patch(
-                STREAMS,
+                kind,
                 namespace,
                 name,
                 {"metadata": {"finalizers": left}},
-                preconditions=Preconditions.of(stream),
+                preconditions=Preconditions.of(resource),
             )
         except NotFoundError:
             return False
@@ -115,7 +120,7 @@ async def _let_go(kube: Kube, stream: Object) -> bool:
             if attempt == ATTEMPTS_MAX:
                 raise
             try:
-                stream = await kube.get(STREAMS, namespace, name)
+                resource = await kube.get(kind, namespace, name)
             except NotFoundError:
                 return False
         else:

@@ -7,12 +7,12 @@ from random import Random
 import pytest
 
 from liftbridge_operator.kube.errors import ConflictError, UnavailableError
-from liftbridge_operator.kube.kinds import DEPLOYMENTS, LEASES, STREAMS
+from liftbridge_operator.kube.kinds import DEPLOYMENTS, LEASES, STREAMS, USERS
 from liftbridge_operator.kube.port import Preconditions
 from liftbridge_operator.process.claims import CLAIM, EVERYWHERE, HERE, RELEASE
 from liftbridge_operator.process.lease import Lease, LeaseTimes
 from liftbridge_operator.streams.marks import FINALIZER
-from liftbridge_operator.streams.uninstall import ATTEMPTS_MAX, uninstall
+from liftbridge_operator.users.uninstall import ATTEMPTS_MAX, FINALIZERS, uninstall
 from liftbridge_testkit.kube.clock import ManualClock
 from liftbridge_testkit.kube.memory import MemoryKube
 
@@ -190,3 +190,12 @@ async def test_api_server_that_does_not_answer_is_told():
     world.kube.fail(UnavailableError("no answer"), "get", DEPLOYMENTS)
     with pytest.raises(UnavailableError):
         await world.finished(world.begin())
+
+
+async def test_users_lose_the_finalizer_too():
+    world = World()
+    metadata = {"name": "u", "namespace": "shop", "finalizers": [FINALIZERS[USERS], OTHER]}
+    what = {"apiVersion": USERS.api_version, "kind": USERS.kind}
+    world.kube.put({**what, "metadata": metadata, "spec": {"clusterRef": {"name": "c"}}})
+    assert await world.finished(world.begin()) == 1
+    assert world.kube.look(USERS, "shop", "u")["metadata"]["finalizers"] == [OTHER]

@@ -1,0 +1,1 @@
+"""Consumers: members of incremental consumer groups, with `Client.consumers`."""

@@ -1,0 +1,1 @@
+"""Long check of consumer groups on real brokers; `python -m liftbridge_testkit.consumers`."""
