@@ -151,8 +151,10 @@ def test_learner_that_is_behind_gets_no_vote():
 
 
 def test_retired_directory_gets_no_vote():
-    seen = with_report(with_member(healthy(), "c-2", is_voter=False), "c-2", is_retired=True)
-    assert not isinstance(action_of(seen), act.PromoteLearner)
+    learner = replace(with_member(healthy(), "c-2", is_voter=False), budget=0)
+    assert isinstance(action_of(learner), act.PromoteLearner)
+    seen = with_report(learner, "c-2", is_retired=True)
+    assert isinstance(action_of(seen), act.MarkClaim)
 
 
 def test_four_brokers_have_three_voters():
