@@ -7,6 +7,7 @@ change the signal handling of its program.
 import os
 import signal
 import sys
+from importlib.metadata import version
 
 
 def main() -> None:
@@ -17,6 +18,9 @@ def main() -> None:
     their callbacks.
     """
     _open_standard_streams()
+    if sys.argv[1:] == ["--version"]:  # answered before the imports, which take ten times as long
+        sys.stdout.write(f"liftbridge {version('liftbridge')}\n")
+        return
     # Otherwise gRPC logs each attempt to connect, with names of its source files.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
