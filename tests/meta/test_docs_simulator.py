@@ -32,7 +32,7 @@ FAULTS = {
 }
 RARE = {*rare.CLUSTER, *LATE}
 SPECIFICATION = (ROOT / "docs" / "spec" / "replication.md").read_text(encoding="utf-8")
-INVARIANTS = {f"I{number}" for number in range(1, 28)}
+INVARIANTS = {f"I{number}" for number in range(1, 29)}
 
 
 def named(where: str) -> set[str]:

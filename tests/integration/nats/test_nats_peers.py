@@ -8,6 +8,7 @@ import pytest
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.adapters.nats.peers import NatsTransport
 from liftbridge_broker.ports.transport import EVERYONE, Channel
+from liftbridge_testkit.nats_client import nats_client, settled
 from liftbridge_testkit.nats_link import Recorder
 from liftbridge_testkit.processes import NatsServer
 
@@ -18,11 +19,16 @@ class Inbox(Recorder):
     def __init__(self):
         super().__init__()
         self.taken = []
+        self.missed = []
         self.changes = []
         self.kinds = []
 
     def take(self, channel, payload):
         self.taken.append((channel, payload))
+        self.tell()
+
+    def miss(self, broker, channel, sent_at):
+        self.missed.append((broker, channel, sent_at))
         self.tell()
 
     def on_change(self, reason):
@@ -49,7 +55,7 @@ async def broker(nats, server_id, namespace="ns"):
     options = NatsOptions(
         server_id=server_id, namespace=namespace, servers=(nats.url,), reconnect_wait_ms=20
     )
-    transport = NatsTransport(options, inbox.take, inbox.on_change, inbox)
+    transport = NatsTransport(options, inbox.take, inbox.miss, inbox.on_change, inbox)
     await transport.start()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(transport.run())
@@ -107,3 +113,47 @@ async def test_message_while_nats_is_away_is_lost_and_the_next_arrives(nats):
         assert at_b.taken == [(Channel.METADATA, b"kept")]
         assert "" in at_a.changes
         assert any(at_a.changes)
+
+
+@pytest.mark.parametrize("channel", Channel)
+async def test_probe_reports_at_once_that_nobody_listens_for_a_broker(nats, channel):
+    async with broker(nats, "a") as (a, at_a):
+        async with broker(nats, "b.1") as (b, at_b):
+            a.probe("b.1", channel, 1)
+            a.send("b.1", channel, b"after the probe")
+            await at_b.until(lambda: at_b.payloads(channel) == [b"after the probe"])
+            b.probe("a", channel, 2)
+            b.send("a", channel, b"back")
+            await at_a.until(lambda: at_a.payloads(channel) == [b"back"])
+            assert (at_a.missed, at_b.missed) == ([], [])
+        while not at_a.missed:  # the server learns of the closed connection in time of its own
+            a.probe("b.1", channel, 3)
+            a.send("a", channel, b"turn")
+            turns = len(at_a.taken)
+            await at_a.until(lambda turns=turns: len(at_a.taken) > turns)
+        assert set(at_a.missed) == {("b.1", channel, 3)}
+        at_a.missed.clear()
+        a.probe("a", channel, 4)
+        a.probe("c", channel, 5)
+        await at_a.until(lambda: at_a.missed != [])
+        assert at_a.missed == [("c", channel, 5)]
+
+
+@pytest.mark.parametrize("channel", Channel)
+async def test_only_the_header_of_the_server_counts_as_no_responders(nats, channel):
+    async with broker(nats, "a") as (a, at_a), nats_client(nats.url) as attacker:
+        overheard = await attacker.subscribe("_LIFTBRIDGE.ns.b.b.*")
+        await settled(attacker)
+        a.probe("b", channel, 7)
+        reply = (await overheard.next_msg()).reply
+        for subject, headers in [
+            (reply, None),
+            (reply, {"Status": "503"}),
+            (reply + "x", None),
+            (reply + "9" * 1_000, None),
+        ]:
+            await attacker.publish(subject, b"", headers=headers)
+        await settled(attacker)
+        a.send("a", channel, b"after that")
+        await at_a.until(lambda: at_a.payloads(channel) == [b"after that"])
+        assert at_a.missed == []

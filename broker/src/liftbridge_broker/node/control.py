@@ -23,6 +23,7 @@ from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.metadata.broker_sessions import SESSION_NS, BrokerSessions
+from liftbridge_broker.node.metadata.failure_detector import PROBE_NS
 from liftbridge_broker.node.metadata.group import furthest_voter
 from liftbridge_broker.node.metadata.inquiries import Inquiries
 from liftbridge_broker.node.metadata.own_session import HEARTBEAT_NS, OwnSession
@@ -61,6 +62,7 @@ class ControlOptions:
     Attributes:
         heartbeat_ns: Time between two heartbeats of a broker.
         session_ns: Time without a heartbeat after which a broker is fenced, and fences itself.
+        probe_ns: Time between two probes of a broker whose end matters here; 0 for none.
         balance_ns: Time between two checks for leaderships to give back; 0 for never.
         balance_partitions_max: Leaderships given back in one check.
         moves_max: Reassignments off drained brokers that may be under way at once.
@@ -69,6 +71,7 @@ class ControlOptions:
 
     heartbeat_ns: int = HEARTBEAT_NS
     session_ns: int = SESSION_NS
+    probe_ns: int = PROBE_NS
     balance_ns: int = BALANCE_NS
     balance_partitions_max: int = BALANCE_PARTITIONS_MAX
     moves_max: int = MOVES_MAX
@@ -144,6 +147,14 @@ class ControlPlane:
             self._sessions = None
         if event.leader is not None:
             self.session.hurry(now)
+
+    def on_ended(self, broker: BrokerId, now: Instant) -> None:
+        """End the session of a broker whose process has ended; no-op without the duties."""
+        if self._sessions is None:
+            return
+        self._sessions.end(self._context.state, broker, now)
+        for command in self._sessions.expired(self._context.state, now):
+            self._propose(command, now)
 
     def on_applied(self, index: MetadataIndex, records: Sequence[Record], now: Instant) -> None:
         """Handle records applied up to `index`."""

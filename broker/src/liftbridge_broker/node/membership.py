@@ -22,6 +22,7 @@ from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.control import ControlOptions, ControlPlane
 from liftbridge_broker.node.held import HeldPartitions
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.metadata.failure_detector import FailureDetector
 from liftbridge_broker.node.metadata.inquiries import end_of
 from liftbridge_broker.node.metadata.joining import Joining
 from liftbridge_broker.node.metadata.own_session import OwnSession
@@ -78,6 +79,8 @@ class Membership:
         held: Look-ups of retention cursors.
         answers: Questions about offsets that wait until they may be answered.
         peers: Dispatch of incoming messages.
+        detector: Notices when processes of other brokers end.
+        ended_count: Processes of other brokers that ended, as `detector` noticed.
         impostor_count: Messages for a session sent by another process than the registered one.
     """
 
@@ -116,7 +119,9 @@ class Membership:
         self.answers = Answers(context)
         self.held = RetentionCursors(context, partitions, held.cursors, self.answers, link)
         self.peers = Peers(link, self._to_metadata, self._to_search, self._to_others)
+        self.detector = FailureDetector(link.probe, context.now, parts.control.probe_ns)
         self.impostor_count = 0
+        self.ended_count = 0
         self._was_self_fenced = False
         self._knows_cluster()
 
@@ -146,6 +151,7 @@ class Membership:
     # -- messages -----------------------------------------------------------------------------
 
     def _to_metadata(self, header: PeerHeader, tail: bytes, now: Instant) -> None:
+        self.detector.on_message(header.sender, now)
         self._consensus.on_peer(header, tail, now)
         self._context.metadata.catch_up()
 
@@ -154,6 +160,7 @@ class Membership:
         self._joining.on_peer(header, now)
 
     def _to_others(self, header: PeerHeader, tail: bytes, now: Instant) -> None:
+        self.detector.on_message(header.sender, now)
         known = self._context.state.brokers.get(header.sender)
         if (
             known is not None
@@ -177,6 +184,17 @@ class Membership:
         self._on_messages_lost(self._context.broker, now)
         self._context.wake_soon()
 
+    def on_no_responders(
+        self, broker: BrokerId, channel: Channel, sent_at: Instant, now: Instant
+    ) -> None:
+        """Handle the answer of NATS to a probe to which nobody listens."""
+        if self.detector.on_no_responders(broker, channel, sent_at, now):
+            self.ended_count += 1
+            self._context.transition("broker_ended", {"broker": broker})
+            self.control.on_ended(broker, now)
+            self._consensus.abandon_leader(broker, now)
+            self._context.metadata.catch_up()
+
     def on_peer(self, channel: Channel, payload: bytes, now: Instant) -> bool:
         """Handle a payload of another broker; return whether it may have made work due."""
         return self.peers.on_payload(channel, payload, now)
@@ -186,8 +204,24 @@ class Membership:
     def on_leader(self, event: LeaderChanged, now: Instant) -> None:
         """Handle a change of the metadata leader, or its loss."""
         self.control.on_leader(event, now)
+        self._watch(now)
         if event.leader is not None:
             self.replicas.repeat_reports()
+        if event.is_self:
+            for broker in self._context.state.brokers:
+                if self.detector.has_ended(broker, now):
+                    self.control.on_ended(broker, now)
+
+    def _watch(self, now: Instant) -> None:
+        """Watch the metadata leader, or the former one; as leader, all that are not fenced."""
+        leader, state = self._consensus.leader, self._context.state
+        if self.control.is_leader:
+            watched = [broker.broker for broker in state.brokers.values() if not broker.fenced]
+        elif leader is not None:
+            watched = [BrokerId(leader.broker)]
+        else:
+            return
+        self.detector.watch((name for name in watched if name != self._context.broker), now)
 
     def on_applied(self, records: Sequence[Record], now: Instant) -> None:
         """Handle applied records, after the partitions were updated."""
@@ -207,6 +241,7 @@ class Membership:
 
     def on_brokers(self, now: Instant) -> None:
         """Handle a change of brokers; this one may be registered now."""
+        self._watch(now)
         own = self._registration()
         if own is not None and own.broker_epoch != self.session.broker_epoch:
             self._begin(own.broker_epoch, now)
@@ -284,6 +319,7 @@ class Membership:
         """Time of the next `on_timer` call, `None` for never."""
         return earliest(
             self._joining.next_deadline(),
+            self.detector.next_deadline(),
             self.control.next_deadline(),
             self.replicas.next_deadline(),
             self.readiness.next_deadline(),

@@ -120,7 +120,10 @@ class Node:
         self._applied = AppliedMetadata(context, self.held)
         self.cluster: Membership | None = None
         if parts is not None:
-            lost = self.on_messages_lost
+
+            def lost(broker: BrokerId, now: Instant) -> None:
+                self._forwarding.on_messages_lost(broker, is_own=broker == self.broker, now=now)
+
             self.cluster = Membership(context, self.held, self._applied, parts, lost)
         cluster = self.cluster
         alone = RetentionCursors(context, self.partitions, self.cursors)
@@ -290,6 +293,15 @@ class Node:
             self._end_turn(now, is_data=channel is Channel.DATA)
         self.context.is_in_turn = False
 
+    def on_no_responders(
+        self, broker: BrokerId, channel: Channel, sent_at: Instant, now: Instant, wall_ns: int
+    ) -> None:
+        """Handle the answer of NATS to a probe of a broker: nobody listens for it."""
+        if self.cluster is not None:
+            self._begin_turn(now, wall_ns)
+            self.cluster.on_no_responders(broker, channel, sent_at, now)
+            self._end_turn(now, is_data=False)
+
     def _begin_turn(self, now: Instant, wall_ns: int) -> None:
         context = self.context
         context.now, context.wall_ns, context.is_in_turn = now, wall_ns, True
@@ -353,10 +365,6 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_leader(event, self.context.now)
 
-    def on_messages_lost(self, broker: BrokerId, now: Instant) -> None:
-        """Handle the loss of messages to a broker, or to this one, that were in flight."""
-        self._forwarding.on_messages_lost(broker, is_own=broker == self.broker, now=now)
-
     def on_timer(self, now: Instant, wall_ns: int) -> None:
         """Handle a due deadline, or the end of a turn that `wake_soon` requested."""
         context = self.context
@@ -366,6 +374,8 @@ class Node:
             return
         if self.cluster is None:
             context.clock.on_date(Date(wall_ns), now)
+        else:
+            self.cluster.detector.on_timer(now)  # often the only work that is due
         if context.alarm.rearm(self.next_deadline(), now):
             return
         context.store.on_timer(now, wall_ns)

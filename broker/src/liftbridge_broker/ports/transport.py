@@ -8,7 +8,7 @@ node with their channel.
 from enum import StrEnum
 from typing import Final, Protocol
 
-from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.ids import BrokerId, Instant
 
 
 class Channel(StrEnum):
@@ -45,4 +45,13 @@ class Transport(Protocol):
 
     def send(self, broker: BrokerId, channel: Channel, payload: bytes) -> None:
         """Send at most once; dropped while the link is down. Never raises."""
+        ...
+
+    def probe(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Send an empty message that no receiver sees; dropped while the link is down.
+
+        When nobody listens for the broker, NATS says so at once: the owner of the port passes that
+        to the node, with `sent_at`. The signal may be lost or late, and an attacker may
+        forge it.
+        """
         ...

@@ -126,14 +126,6 @@ class RaftCore:
         """Return whether this peer leads."""
         return self.leading is not None
 
-    @property
-    def is_member(self) -> bool:
-        """Return whether this peer is a member by its own log; otherwise it does not vote.
-
-        A learner votes: it may have been promoted by an entry that it does not know yet.
-        """
-        return self._is_known(self.me)
-
     def peers(self) -> tuple[PeerStatus, ...]:
         """Return the leader's status of all members; empty if this peer does not lead."""
         if self.leading is None:
@@ -199,6 +191,18 @@ class RaftCore:
         self._reads.check_room()
         context = self._reads.ask(token, now + self._options.election_ns)
         self._outbox.send(ReadIndex(self.me, self.leader, self.term, context))
+
+    def abandon(self, leader: Peer, delay: int, now: int) -> None:
+        """Elect another leader, as the process of this one has ended; no-op for any other peer.
+
+        Args:
+            leader: The peer whose process has ended.
+            delay: Time until this peer starts an election itself; differs among the voters.
+            now: Time now.
+        """
+        self._pass_time(now)
+        if self.leading is None and self.leader == leader:  # guard R.abandon
+            self._timers.forget_leader(delay)
 
     def step(self, message: Message, now: int) -> None:
         """Handle a message of another peer."""
@@ -393,7 +397,8 @@ class RaftCore:
         return self.leader is not None and self._timers.is_leader_fresh()
 
     def _on_pre_vote(self, message: PreVote) -> Drop | None:
-        if not self.is_member:
+        # A learner votes: it may have been promoted by an entry that it does not know yet.
+        if not self._is_known(self.me):
             return Drop.NOT_A_MEMBER
         if self._is_in_lease():  # guard R.prevote_lease
             return Drop.IN_LEASE
@@ -409,7 +414,7 @@ class RaftCore:
         return None
 
     def _on_vote(self, message: Vote) -> Drop | None:
-        if not self.is_member:  # guard R.removed_vote
+        if not self._is_known(self.me):  # guard R.removed_vote
             return Drop.NOT_A_MEMBER
         if not message.is_transfer and self._is_in_lease():  # guard R.vote_lease
             return Drop.IN_LEASE
@@ -498,7 +503,7 @@ class RaftCore:
     # --- To a leader ----------------------------------------------------------------------------
 
     def _is_known(self, peer: Peer) -> bool:
-        """Return whether answers of `peer` count: a non-member cannot even raise the term."""
+        """Return whether votes and answers of `peer` count: others cannot even raise the term."""
         return self.log.membership.is_member(peer, self.log.commit)
 
     def _check_reply_term(self, message: VoteReply | ToLeader) -> Drop | None:

@@ -59,6 +59,11 @@ class Timers:
         """Schedule the next heartbeats one interval from now."""
         self.heartbeat_due = self.now + self._options.heartbeat_ns
 
+    def forget_leader(self, delay: int) -> None:
+        """Count the leader as silent for long enough; start an election after `delay`."""
+        self.leader_heard_at = self.now - self._options.election_ns
+        self.election_deadline = self.now + delay
+
     def on_leader_heard(self) -> None:
         """Note that the leader was heard."""
         self.leader_heard_at = self.now

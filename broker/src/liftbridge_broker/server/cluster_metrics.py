@@ -43,6 +43,7 @@ def _broker_samples(core: Core, now: Instant) -> Mapping[str, Sample]:
         "broker_clock_off_seconds": 0 if date_ns is None else core.clock.wall_ns() - date_ns,
         "cluster_time_known": int(date_ns is not None),
         "brokers": {"live": len(brokers) - fenced, "fenced": fenced},
+        "brokers_ended_total": 0 if cluster is None else cluster.ended_count,
         "broker_fenced": int(own is None or own.fenced or is_self_fenced),
     }
 

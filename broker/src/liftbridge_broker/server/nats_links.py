@@ -49,7 +49,9 @@ class NatsLinks:
         self._is_peer_link_up = False
         self._embedded = None if own is None else EmbeddedNats(own, observer)
         self.messaging = NatsMessaging(self._options, self, observer)
-        self.transport = NatsTransport(self._options, core.on_peer, self._on_peer_link, observer)
+        self.transport = NatsTransport(
+            self._options, core.on_peer, core.on_no_responders, self._on_peer_link, observer
+        )
 
     async def join(self, tasks: asyncio.TaskGroup) -> None:
         """Start the embedded server, then establish all links and keep them up in `tasks`.
@@ -99,6 +101,8 @@ class NatsLinks:
     def _on_peer_link(self, reason: str) -> None:
         """Handle the loss, with a reason, or the return of the link for metadata."""
         self._is_peer_link_up = not reason
+        if not reason:
+            self._core.on_connected()
         self._report_lost_messages()
 
     def _report_lost_messages(self) -> None:

@@ -26,6 +26,9 @@ PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
 APPENDED_HEADER: Final = "Liftbridge-Appended"
 _HEADER_LINE: Final = b"NATS/1.0\r\n"
+
+NO_RESPONDERS: Final = b"NATS/1.0 503\r\n"
+"""First header line of the answer of a server to a message with a reply that nobody receives."""
 _SEPARATORS: Final = b" \t\r\n"
 _DIGITS_MAX: Final = 12
 _NO_ARRIVAL: Final = Arrival("", "", b"")

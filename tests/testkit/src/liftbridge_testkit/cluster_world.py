@@ -83,6 +83,9 @@ class Port:
         for target in targets:
             self.world.sent.append(Payload(self.broker, target, channel, payload))
 
+    def probe(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Port `Transport`: nobody is ever absent here."""
+
 
 class HoldingFiles(MemoryFiles):
     """A disk that can be slow with the files of streams, and with nothing else.

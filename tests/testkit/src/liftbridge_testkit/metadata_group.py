@@ -83,6 +83,9 @@ class Port:
         if self.is_connected:
             self.network.sent.append(Sent(self.broker, broker, payload))
 
+    def probe(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Port `Transport`: nobody is ever absent here."""
+
 
 def _ignore(_header: PeerHeader, _tail: bytes, _now: Instant) -> None:
     """Ignore the message: only the group exists here."""

@@ -6,6 +6,8 @@ finds itself.
 """
 
 import asyncio
+import contextlib
+import secrets
 from collections.abc import Callable
 from typing import Final
 
@@ -13,17 +15,19 @@ from liftbridge_broker.adapters.nats.link import Link
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.adapters.nats.pacing import PEER_WEIGHT, TurnBudget
 from liftbridge_broker.errors import UnavailableError
-from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.subjects import internal_subject
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.ports.transport import EVERYONE, Channel
-from liftbridge_broker.wire.nats import CRLF, publish_head
+from liftbridge_broker.wire.nats import CRLF, NO_RESPONDERS, publish_head
 
 _OWN: Final = SubscriptionId(1)
 _ALL: Final = SubscriptionId(2)
+_NO_RESPONDERS: Final = SubscriptionId(3)
 
 TakePeerMessage = Callable[[Channel, bytes], None]
+TakeNoResponders = Callable[[BrokerId, Channel, Instant], None]
 
 
 def peer_subject(namespace: str, broker: BrokerId, channel: Channel) -> str:
@@ -39,6 +43,8 @@ class NatsTransport:
     Args:
         options: Checked by the owner.
         take: Receives each payload sent to this broker or to all brokers, with its channel.
+        take_no_responders: Receives each probe to which nobody listens: its broker, channel and
+            time.
         on_change: Called with a reason when the link for metadata went down, and with an empty
             text when it came back.
         observer: Receives transitions of each link.
@@ -51,11 +57,14 @@ class NatsTransport:
         self,
         options: NatsOptions,
         take: TakePeerMessage,
+        take_no_responders: TakeNoResponders,
         on_change: Callable[[str], None],
         observer: Observer,
     ) -> None:
         self._namespace = options.namespace
         self._own = BrokerId(options.server_id)
+        # Nobody else knows the subject: NATS allows brokers alone to listen below the root.
+        self._inbox = internal_subject(options.namespace, "none", secrets.token_hex(11)) + "."
         self.dropped_count = 0
         budget = TurnBudget()
         self._links = {
@@ -63,7 +72,7 @@ class NatsTransport:
                 options,
                 channel.value,
                 no_echo=False,
-                deliver=_delivery(channel, take),
+                deliver=_delivery(channel, take, take_no_responders, len(self._inbox)),
                 budget=budget,
                 on_change=on_change if channel is Channel.METADATA else _ignore_change,
                 observer=observer,
@@ -81,6 +90,7 @@ class NatsTransport:
         try:
             for channel, link in self._links.items():
                 link.subscribe(_OWN, self._subject(self._own, channel), "")
+                link.subscribe(_NO_RESPONDERS, self._inbox + ">", "")
                 if channel is Channel.METADATA:
                     link.subscribe(_ALL, self._subject(EVERYONE, channel), "")
                 await link.start()
@@ -122,18 +132,35 @@ class NatsTransport:
         except UnavailableError:
             self.dropped_count += 1
 
+    def probe(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Send an empty message whose reply subject names the broker and the time."""
+        reply = f"{self._inbox}{broker}.{sent_at}".encode()
+        head = publish_head(self._subject(broker, channel).encode(), 0, reply)
+        with contextlib.suppress(UnavailableError):
+            self._links[channel].publish((head, CRLF))
+
     def _subject(self, broker: BrokerId, channel: Channel) -> str:
         return peer_subject(self._namespace, broker, channel)
 
 
 def _delivery(
-    channel: Channel, take: TakePeerMessage
+    channel: Channel,
+    take: TakePeerMessage,
+    take_no_responders: TakeNoResponders,
+    inbox_length: int,
 ) -> Callable[[SubscriptionId, list[Arrival], list[bytes]], None]:
     def deliver(
-        _subscription: SubscriptionId, _arrivals: list[Arrival], payloads: list[bytes]
+        subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
+        if subscription == _NO_RESPONDERS:
+            for subject, _, headers in arrivals:
+                broker, _, sent_at = subject[inbox_length:].rpartition(".")
+                if headers.startswith(NO_RESPONDERS) and sent_at.isdecimal():
+                    take_no_responders(BrokerId(broker), channel, Instant(int(sent_at[:20])))
+            return
         for payload in payloads:
-            take(channel, payload)
+            if payload:  # a probe is empty
+                take(channel, payload)
 
     return deliver
 

@@ -18,7 +18,7 @@ from liftbridge_broker.errors import (
     FilesError,
     LiftbridgeError,
 )
-from liftbridge_broker.model.ids import BrokerId, MetadataIndex
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
 from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.assembly.partition_events import log_partition_changes
@@ -441,6 +441,17 @@ class Core:
             self.search.on_payload(channel, payload)
         elif self.is_open:
             self.node.on_peer(channel, payload, self.clock.now(), self.clock.wall_ns())
+
+    def on_no_responders(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Handle the answer of NATS to a probe that this process sent at `sent_at`."""
+        if self.is_open:
+            clock = self.clock
+            self.node.on_no_responders(broker, channel, sent_at, clock.now(), clock.wall_ns())
+
+    def on_connected(self) -> None:
+        """Handle a new connection to NATS for the messages of other brokers."""
+        if self.is_open and self.node.cluster is not None:
+            self.node.cluster.detector.on_connected(self.clock.now())
 
     @property
     def epoch(self) -> int | None:

@@ -118,6 +118,12 @@ class BrokerSessions:
             return []
         return [wanted]
 
+    def end(self, state: ClusterState, broker_id: BrokerId, now: Instant) -> None:
+        """End the session of a broker whose process has ended; the next `expired` returns it."""
+        broker = state.brokers.get(broker_id)
+        if broker is not None:
+            self._session(broker, now).heard_at = Instant(now - self._session_ns)
+
     def date_of(self, voters: Collection[BrokerId], tolerance_ns: int, now: Instant) -> Date:
         """Date that a majority of the voters has reached, by recent heartbeats."""
         sessions = (self._sessions.get(voter) for voter in voters)

@@ -62,6 +62,9 @@ from liftbridge_broker.wire.raft import decode_message, encode_message
 RETRY_NS: Final = 1_000 * MILLISECOND_NS
 """Time between two attempts to write on a full disk."""
 
+STAGGER_NS: Final = 15 * MILLISECOND_NS
+"""Time between the elections that two voters start because the leader's process has ended."""
+
 DEFAULT_RAFT_OPTIONS: Final = RaftOptions()
 
 
@@ -236,6 +239,21 @@ class RaftConsensus:
         if target is None:
             raise FailedPreconditionError(f"{broker} does not vote in the metadata group")
         self._ask(lambda: self._core.transfer(target, self._now))
+
+    def abandon_leader(self, broker: BrokerId, now: Instant) -> None:
+        """Elect another leader if the process that has ended, of `broker`, led the group.
+
+        Voters start one after the other, so that they do not compete.
+        """
+        self._now = now
+        leader, me = self._core.leader, self._core.me
+        if leader is None or leader.broker != broker or self.failure is not None:
+            return
+        others = sorted(peer for peer in self.voters if peer != leader)
+        rank = others.index(me) if me in others else len(others)
+        self._core.abandon(leader, rank * STAGGER_NS, now)
+        self._core.tick(now)
+        self._advance()
 
     def add_learner(self, peer: Peer) -> None:
         """Add a member without a vote; raises `LiftbridgeError`."""

@@ -44,6 +44,9 @@ class NoPeers:
     def send(self, broker: BrokerId, channel: Channel, payload: bytes) -> None:
         """Drop the payload."""
 
+    def probe(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Do nothing."""
+
 
 class _NoChance:
     """Random source of a broker without a secret, which sends no challenges."""
@@ -104,6 +107,10 @@ class PeerLink:
         return sum(chunks.held_bytes for chunks in self._chunks.values())
 
     # -- sending ------------------------------------------------------------------------------
+
+    def probe(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Learn from NATS if nobody listens for a broker; see `Transport.probe`."""
+        self._transport.probe(broker, channel, sent_at)
 
     def send(
         self,

@@ -106,6 +106,7 @@ class Chaos:
             (2, self.compact),
             (2, self.change_members),
             (1, self.transfer),
+            (1, self.abandon),
             (1, self.stale_copy),
         ]
         # A subset of the faults makes each fault more visible (swarm testing).
@@ -318,6 +319,14 @@ class Chaos:
         if leader is not None:
             peer = self.rng.choice(leader.log.membership.latest.voters)
             self.attempt(leader.me, "transfer", lambda core: core.transfer(peer, self.cluster.now))
+
+    def abandon(self) -> None:
+        """Let a peer believe that the process of its leader has ended, truly or not."""
+        host = self.some_host()
+        if host is not None and host.core is not None and host.core.leader is not None:
+            delay = self.rng.randrange(100 * MILLISECOND_NS)
+            host.core.abandon(host.core.leader, delay, self.cluster.now)
+            self.count("abandon")
 
     # --- Recovery -------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ now in the place of what is expected. The commands:
     beat N                     the leader's heartbeats are due now
     propose N DATA...          at this peer
     change N learner|promote|remove M
-    transfer N M · read N TOKEN · compact N [keep=K]
+    transfer N M · abandon N M · read N TOKEN · compact N [keep=K]
     hold N · sync N            writes wait for `sync` · they become durable
     crash N [keep=K]           keeping K steps of what was being written (snapshot, entries, state)
     run · trace                deliver everything, in order · and print each message
@@ -218,6 +218,10 @@ class Script:
     def _do_change(self, words: list[str]) -> None:
         change = CHANGES[words[1]](peer_of(words[2]))
         self._act(words[0], lambda core: core.propose_config(change))
+
+    def _do_abandon(self, words: list[str]) -> None:
+        peer = peer_of(words[1])
+        self._act(words[0], lambda core: core.abandon(peer, 0, self._cluster.now))
 
     def _do_transfer(self, words: list[str]) -> None:
         peer = peer_of(words[1])

@@ -384,9 +384,15 @@ class ClusterBroker:
         if not self._is_over:
             self._core.on_peer(channel, payload)
 
+    def on_no_responders(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Handle the answer of NATS to a probe of a broker."""
+        if not self._is_over:
+            self._core.on_no_responders(broker, channel, sent_at)
+
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
         """Handle the loss or return of the link to NATS."""
         del wall_ns
         cluster = self.node.cluster if self.is_open else None
         if connected and cluster is not None:
+            self._core.on_connected()
             cluster.on_reconnected(now)

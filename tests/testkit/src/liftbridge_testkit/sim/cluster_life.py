@@ -51,6 +51,7 @@ from liftbridge_testkit.sim.epilogue import LogRot
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.forging import CLUSTER_KEYS, Forger
 from liftbridge_testkit.sim.invariants import watch_all
+from liftbridge_testkit.sim.invariants.absences import Absences
 from liftbridge_testkit.sim.invariants.access import AccessRules
 from liftbridge_testkit.sim.invariants.activity import Activities
 from liftbridge_testkit.sim.invariants.groups import GroupRules
@@ -75,6 +76,7 @@ FAULTS = (
     "EIO on read",
     "forged frames",
     "late metadata",
+    "false absence",
     "metadata rot",
     "misdirected write",
     "retry storm",
@@ -276,6 +278,7 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
     life.faults = Faults(world, plan, atlas)
     LeaderLogs(life.history, rules)
     world.watchers += [
+        Absences(world),
         RarePoints(world, rules),
         GroupPoints(world, consensus_on),
         atlas,

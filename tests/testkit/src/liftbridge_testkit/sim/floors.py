@@ -89,6 +89,7 @@ _CLUSTER = {
     ("world", CHOSEN): 5,
     ("world", REWRAPPED): 5,
     ("node", "self_fenced"): 200,
+    ("node", "broker_ended"): 200,
     ("world", "log start below a cursor moved"): 100,
     ("world", "log start moved past a cursor"): 2,
     ("rare", "eligible leaders appear"): 300,

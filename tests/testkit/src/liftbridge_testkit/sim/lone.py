@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from liftbridge_broker.controller.commands import RegisterBroker
 from liftbridge_broker.errors import LiftbridgeError
-from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.subjects import internal_subject
@@ -185,6 +185,9 @@ class LoneBroker:
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
         """Ignore the message: it has no peers."""
+
+    def on_no_responders(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """No-op: it has no peers."""
 
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
         """No-op: the node asks its port whether it is connected."""

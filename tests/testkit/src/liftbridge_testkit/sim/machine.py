@@ -162,6 +162,14 @@ class Machine:
         assert self.program is not None
         self.program.on_peer(channel, payload, self.now(), self.wall_ns())
 
+    def on_no_responders(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Handle the answer of NATS to a probe of a broker."""
+        self.turn(self.incarnation, self._on_no_responders, broker, channel, sent_at)
+
+    def _on_no_responders(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        assert self.program is not None
+        self.program.on_no_responders(broker, channel, sent_at)
+
     def on_link(self, *, connected: bool) -> None:
         """Handle the loss or return of the link to NATS."""
         self.turn(self.incarnation, self._on_link, connected)

@@ -14,6 +14,7 @@ from random import Random
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
+from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.units import MICROSECOND_NS, MILLISECOND_NS
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import EVERYONE, Channel
@@ -54,6 +55,10 @@ class Receiver(Protocol):
 
     def on_peer(self, channel: Channel, payload: bytes) -> None:
         """Handle a message that another broker sent to this one, or to all."""
+        ...
+
+    def on_no_responders(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Handle the answer of NATS to a probe: nobody listens for a broker."""
         ...
 
     def on_link(self, *, connected: bool) -> None:
@@ -137,6 +142,8 @@ class Network:
         filter: Called for each message between brokers by scripts; `None` lets all pass.
         intruders: Intruders by kind of fault.
         held: Messages that the filter held back, in order.
+        endpoints: Clients of NATS by name.
+        denied: Channels of brokers for which NATS wrongly says that nobody listens.
     """
 
     scheduler: Scheduler
@@ -148,6 +155,7 @@ class Network:
     intruders: dict[str, Intruder] = field(default_factory=dict)
     held: list[Held] = field(default_factory=list)
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
+    denied: dict[str, frozenset[Channel]] = field(default_factory=dict)
     _cuts: dict[tuple[str, str], int] = field(default_factory=dict)
     _slow: dict[tuple[str, str], int] = field(default_factory=dict)
     _slow_channels: dict[tuple[str, Channel], int] = field(default_factory=dict)
@@ -246,6 +254,7 @@ class Network:
         self._cuts.clear()
         self._slow.clear()
         self._slow_channels.clear()
+        self.denied.clear()
         self._unlinked.clear()
         self._outages = 0
         self.conditions.loss_ppm = self.conditions.duplicate_ppm = 0
@@ -354,6 +363,32 @@ class Network:
         one = self.endpoints.get(broker)
         if one is not None and one.takes_peers:
             self._pass_filter(source, one, channel, payload)
+
+    def probe(self, source: Endpoint, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Answer a broker if nobody listens for another one; the answer may be late or lost."""
+        target, conditions, random = self.endpoints.get(broker), self.conditions, self.random
+        is_there = target is not None and target.takes_peers and target.is_up
+        if not source.is_up or (is_there and channel not in self.denied.get(broker, ())):
+            return
+        if conditions.loss_ppm and random.randrange(PPM) < conditions.loss_ppm:
+            self.coverage.count("fault", "message lost")
+            return
+        delay = conditions.delay_ns_min + random.randrange(conditions.delay_ns_jitter + 1)
+        if conditions.spike_ppm and random.randrange(PPM) < conditions.spike_ppm:
+            delay += conditions.spike_ns
+            self.coverage.count("fault", "message delayed")
+        tell, generation = source.receiver.on_no_responders, source.generation
+
+        def arrive() -> None:
+            if source.generation == generation:
+                self.trace.note(self.scheduler.now, source.name, "nobody listens for", broker)
+                tell(broker, channel, sent_at)
+
+        self.scheduler.after(delay, arrive)
+
+    def deny(self, name: str, channels: frozenset[Channel]) -> None:
+        """Answer probes to a broker as if nobody listened for it; no channels end that."""
+        self.denied[name] = channels
 
     def intrude(self, kind: str) -> None:
         """Deliver a frame of an intruder to a broker now, if it has one."""

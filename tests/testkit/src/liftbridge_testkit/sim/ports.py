@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from liftbridge_broker.errors import UnavailableError
-from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.ports.messaging import SubscriptionId
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.network import Endpoint, Network
@@ -147,3 +147,7 @@ class SimTransport:
         assert len(payload) <= self.payload_bytes_max
         self.sent_counts[channel] += 1
         self.network.send(self.endpoint, broker, channel, payload)
+
+    def probe(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Implement `Transport.probe`."""
+        self.network.probe(self.endpoint, broker, channel, sent_at)

@@ -108,6 +108,10 @@ class Program(Protocol):
         """Handle a message that another broker sent to this one, or to all."""
         ...
 
+    def on_no_responders(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Handle the answer of NATS to a probe of a broker."""
+        ...
+
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
         """Handle the loss or return of the link to NATS."""
         ...

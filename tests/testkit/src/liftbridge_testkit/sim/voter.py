@@ -213,6 +213,9 @@ class Voter:
             self.driver.catch_up()
             self._arm()
 
+    def on_no_responders(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """No-op: its votes depend on time alone."""
+
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
         """No-op: the consensus asks its port whether it is connected."""
 

@@ -150,6 +150,16 @@ def _nats_outage(faults: Breaking) -> Undo | None:
     return faults.world.network.end_outage
 
 
+def _false_absence(faults: Breaking) -> Undo | None:
+    """Let NATS say that nobody listens for a broker that lives, as after the loss of a route."""
+    network, random = faults.world.network, faults.random
+    name, channels = random.choice(list(faults.world.machines)), frozenset(Channel)
+    if random.randrange(2):
+        channels = frozenset((random.choice(tuple(Channel)),))
+    network.deny(name, channels)
+    return lambda: network.deny(name, frozenset())
+
+
 def _forged_frames(faults: Breaking) -> Undo | None:
     """Send forged frames in the names of brokers, as an attacker without the cluster's secret."""
     return _intrude(faults, "forged frames")
@@ -192,6 +202,7 @@ LINKS: Mapping[str, Callable[[Breaking], Undo | None]] = {
     "NATS link": _nats_link,
     "flapping link": _flapping_link,
     "NATS outage": _nats_outage,
+    "false absence": _false_absence,
     "forged frames": _forged_frames,
     "late frames": _late_frames,
 }

@@ -7,7 +7,7 @@ so a subject means one partition.
 from dataclasses import dataclass, field
 from random import Random
 
-from liftbridge_broker.model.ids import PartitionId
+from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId
 from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
@@ -159,6 +159,9 @@ class NatsPublisher:
 
     def on_peer(self, channel: Channel, payload: bytes) -> None:
         """Ignore the message: this is not a broker."""
+
+    def on_no_responders(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Ignore it: this is not a broker."""
 
     def on_link(self, *, connected: bool) -> None:
         """Publish again when the link is up."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.wire.acks import AckError, AckPolicy
@@ -66,6 +67,9 @@ class _Message:
 
     def on_peer(self, channel: Channel, payload: bytes) -> None:
         """Ignore the message: this is not a broker."""
+
+    def on_no_responders(self, broker: BrokerId, channel: Channel, sent_at: Instant) -> None:
+        """Ignore it: this is not a broker."""
 
     def on_link(self, *, connected: bool) -> None:
         """No-op: the state of the link does not matter."""

@@ -13,6 +13,8 @@ from liftbridge_broker.model.ids import BrokerId, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.units import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
+from liftbridge_broker.node.control import ControlOptions
+from liftbridge_broker.node.metadata.failure_detector import PROBE_NS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.breaking.parts import FaultPlan
@@ -289,9 +291,15 @@ class Stage:
     # -- machines -----------------------------------------------------------------------------
 
     def cluster(self, words: Sequence[str]) -> None:
-        """`cluster A B C [later=D,E]`: brokers that found a cluster, and others not started."""
+        """`cluster A B C [later=D,E] [probes=on]`: brokers that found a cluster, and others.
+
+        The others are not started. Without probes, brokers that end are silent as those that hang.
+        """
         names, options = split_options(words)
-        self.settings = ClusterSettings(peers=tuple(BrokerId(name) for name in names))
+        probe_ns = PROBE_NS if options.get("probes") == "on" else 0
+        self.settings = ClusterSettings(
+            peers=tuple(BrokerId(name) for name in names), control=ControlOptions(probe_ns=probe_ns)
+        )
         later = options.get("later", "").split(",") if "later" in options else []
         for name in (*names, *later):
             machine = self.world.add_machine(

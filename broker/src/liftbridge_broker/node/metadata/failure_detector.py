@@ -1,0 +1,169 @@
+"""Failure detector: brokers whose process has ended, by what NATS says at once (ADR 0031).
+
+When a process ends, the operating system closes its connections. From then on NATS answers a probe
+to it with "no responders". A broker that is slow, hangs or is cut off is never detected here: its
+session ends by time. A broker that only lost its connections is back before it is confirmed.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.units import MILLISECOND_NS
+from liftbridge_broker.ports.transport import Channel
+
+PROBE_NS: Final = 40 * MILLISECOND_NS
+"""Time between two probes of a broker."""
+
+CONFIRM_NS: Final = 100 * MILLISECOND_NS
+"""Time for which a broker must be absent: enough to reconnect, and for a heartbeat of Raft."""
+
+GAP_NS: Final = 100 * MILLISECOND_NS
+"""Longest time between two signals of one absence; a longer gap begins another one."""
+
+SETTLE_NS: Final = 1_000 * MILLISECOND_NS
+"""Time after its own connection in which a broker believes no signal: NATS may have restarted, and
+the others try to reconnect each 250 ms, as this broker did."""
+
+_NEVER: Final = Instant(0)
+
+Probe = Callable[[BrokerId, Channel, Instant], None]
+
+
+class _Absence(NamedTuple):
+    """Send times of the first and the latest probe of one channel without responders."""
+
+    since: Instant
+    last: Instant
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """A broker for which a probe met no responders.
+
+    Attributes:
+        heard_at: Time of its latest message since then.
+        absences: Its channels without responders.
+        has_ended: Whether its process counts as ended.
+    """
+
+    heard_at: Instant = _NEVER
+    absences: dict[Channel, _Absence] = field(default_factory=dict)
+    has_ended: bool = False
+
+    def is_recent(self, now: Instant) -> bool:
+        """Return whether a signal or message came a moment ago."""
+        last = max((absence.last for absence in self.absences.values()), default=self.heard_at)
+        return now - last <= GAP_NS
+
+
+class FailureDetector:
+    """Probes the watched brokers, and confirms that the processes of some have ended.
+
+    Invariant: a broker counts as ended only after `CONFIRM_NS` without a message from it, in which
+    no probe of any channel met a connection.
+
+    Args:
+        probe: Sends one probe.
+        now: Time of the start, which counts as a new connection.
+        interval_ns: Time between two probes of a broker; 0 sends none.
+    """
+
+    def __init__(self, probe: Probe, now: Instant, interval_ns: int = PROBE_NS) -> None:
+        """Watch nobody."""
+        self._probe = probe
+        self._interval_ns = interval_ns
+        self._watched: Collection[BrokerId] = ()
+        self._due: Instant | None = None
+        self._suspects: dict[BrokerId, _Suspect] = {}
+        self._settled_at = Instant(now + SETTLE_NS)
+
+    def watch(self, brokers: Iterable[BrokerId], now: Instant) -> None:
+        """Probe these brokers from now on, instead of others."""
+        self._watched = tuple(brokers)
+        if not self._watched or not self._interval_ns:
+            self._due = None
+        elif self._due is None:
+            self._due = now
+
+    def has_ended(self, broker: BrokerId, now: Instant) -> bool:
+        """Return whether the process of a broker counts as ended, by signals of a moment ago."""
+        suspect = self._suspects.get(broker)
+        return (
+            suspect is not None
+            and suspect.has_ended
+            and suspect.is_recent(now)  # guard Detect.recent
+        )
+
+    def on_connected(self, now: Instant) -> None:
+        """Handle a new connection of this broker to NATS: the others may still reconnect."""
+        self._suspects.clear()
+        self._settled_at = Instant(now + SETTLE_NS)
+
+    def on_message(self, sender: BrokerId, now: Instant) -> None:
+        """Handle an authentic message: its sender lived."""
+        if sender in self._suspects:
+            self._suspects[sender] = _Suspect(now)  # guard Detect.message
+
+    def on_no_responders(
+        self, broker: BrokerId, channel: Channel, sent_at: Instant, now: Instant
+    ) -> bool:
+        """Handle the answer of NATS to a probe.
+
+        Args:
+            broker: The probed broker.
+            channel: The probed channel.
+            sent_at: Time of the probe.
+            now: Time now.
+
+        Returns:
+            Whether the process of the broker counts as ended from now on.
+        """
+        if sent_at > now or broker not in self._watched:
+            return False
+        if sent_at < self._settled_at:  # guard Detect.settled
+            return False
+        suspect = self._suspects.get(broker)
+        if suspect is None:
+            suspect = self._suspects[broker] = _Suspect()
+            self._probe_others(broker, channel, now)
+        if sent_at < suspect.heard_at:
+            return False
+        absence = suspect.absences.get(channel)
+        if absence is None or sent_at - absence.last > GAP_NS:  # guard Detect.gap
+            absence = _Absence(sent_at, sent_at)
+        suspect.absences[channel] = _Absence(absence.since, max(sent_at, absence.last))
+        known, suspect.has_ended = suspect.has_ended, suspect.has_ended or self._is_over(suspect)
+        return suspect.has_ended and not known
+
+    @staticmethod
+    def _is_over(suspect: _Suspect) -> bool:
+        """Return whether all channels were without responders at the same time for long enough."""
+        absences = suspect.absences.values()
+        if len(absences) < len(Channel):  # guard Detect.channels
+            return False
+        common_ns = min(one.last for one in absences) - max(one.since for one in absences)
+        return common_ns >= CONFIRM_NS  # guard Detect.time
+
+    def _probe_others(self, broker: BrokerId, channel: Channel, now: Instant) -> None:
+        """Probe a new suspect on the other channels without a wait for the next round."""
+        for other in Channel:
+            if other is not channel:
+                self._probe(broker, other, now)
+
+    def on_timer(self, now: Instant) -> None:
+        """Send the probes that are due; on all channels to a suspect."""
+        if self._due is None or now < self._due:
+            return
+        self._due = Instant(now + self._interval_ns)
+        for broker in self._watched:
+            self._probe(broker, Channel.METADATA, now)
+            if broker in self._suspects:
+                self._probe_others(broker, Channel.METADATA, now)
+        for broker in [name for name, one in self._suspects.items() if not one.is_recent(now)]:
+            del self._suspects[broker]
+
+    def next_deadline(self) -> Instant | None:
+        """Time of the next probes, `None` while nobody is watched."""
+        return self._due
