@@ -93,7 +93,7 @@ async def attack(url: str, brokers: Sequence[str], frames: int, rate: int, seed:
 
         async def hear(message: Msg) -> None:
             nonlocal heard, sent
-            if _is_greeting(message.data):
+            if not message.data or _is_greeting(message.data):  # a probe is empty
                 return
             heard += 1
             forger.overhear(*ways[message.subject], message.data)
