@@ -95,6 +95,7 @@ SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
     | OF_PIPELINES
     | {BUDGETS, SETS},
     ("kube/events.py", "_write", "create"): frozenset({EVENTS}),
+    ("kube/finalizers.py", "write_finalizer", "patch"): frozenset({STREAMS, USERS}),
     ("cluster/observing/prerequisites.py", "_fault", "get"): frozenset({CONFIG_MAPS, SECRETS}),
     ("cluster/observing/reads.py", "_one", "get"): frozenset({BUDGETS, CONFIG_MAPS, SETS}),
     ("cluster/observing/reads.py", "_parts", "get"): frozenset({CLAIMS, PODS}),
@@ -214,10 +215,10 @@ def test_rights_are_exactly_those_that_are_used():
 
 
 def test_job_before_the_end_has_the_rights_that_it_uses_and_no_others():
-    path = SOURCE / UNINSTALL
     used = {
         f"{verb} {kind.qualified}"
-        for site, constant in calls(path)
+        for path in (UNINSTALL, "kube/finalizers.py")
+        for site, constant in calls(SOURCE / path)
         for kind in ([getattr(kinds, constant)] if constant else FINALIZERS)
         for verb in VERBS[site[2]]
     }

@@ -186,14 +186,16 @@ class Membership:
 
     def on_no_responders(
         self, broker: BrokerId, channel: Channel, sent_at: Instant, now: Instant
-    ) -> None:
-        """Handle the answer of NATS to a probe to which nobody listens."""
-        if self.detector.on_no_responders(broker, channel, sent_at, now):
-            self.ended_count += 1
-            self._context.transition("broker_ended", {"broker": broker})
-            self.control.on_ended(broker, now)
-            self._consensus.abandon_leader(broker, now)
-            self._context.metadata.catch_up()
+    ) -> bool:
+        """Handle the answer of NATS to a probe; return whether it made work due."""
+        if not self.detector.on_no_responders(broker, channel, sent_at, now):
+            return False
+        self.ended_count += 1
+        self._context.transition("broker_ended", {"broker": broker})
+        self.control.on_ended(broker, now)
+        self._consensus.abandon_leader(broker, now)
+        self._context.metadata.catch_up()
+        return True
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant) -> bool:
         """Handle a payload of another broker; return whether it may have made work due."""

@@ -297,10 +297,13 @@ class Node:
         self, broker: BrokerId, channel: Channel, sent_at: Instant, now: Instant, wall_ns: int
     ) -> None:
         """Handle the answer of NATS to a probe of a broker: nobody listens for it."""
-        if self.cluster is not None:
-            self._begin_turn(now, wall_ns)
-            self.cluster.on_no_responders(broker, channel, sent_at, now)
+        self._begin_turn(now, wall_ns)
+        # As for frames: nobody signs these signals, so that anyone on NATS may send them.
+        if self.cluster is not None and self.cluster.on_no_responders(
+            broker, channel, sent_at, now
+        ):
             self._end_turn(now, is_data=False)
+        self.context.is_in_turn = False
 
     def _begin_turn(self, now: Instant, wall_ns: int) -> None:
         context = self.context

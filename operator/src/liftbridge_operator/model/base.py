@@ -8,9 +8,9 @@ rules could cost too much, and it estimates the cost from the bounds.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -116,6 +116,20 @@ class Model(BaseModel):
             resolved = handler.resolve_ref_schema(schema)
             resolved["x-kubernetes-validations"] = [rule.schema() for rule in cls.rules]
         return schema
+
+    @classmethod
+    def read_spec(cls, given: Mapping[str, Any]) -> tuple[Self | None, str]:
+        """Parse a specification, or return why it is unreadable: it may be of another CRD version.
+
+        Args:
+            given: The field `spec` of an object.
+        """
+        try:
+            spec = cls.model_validate(given)
+        except ValidationError:
+            return None, "it cannot be read"
+        unread = ", ".join(f"spec{path}" for path in spec.unread(given))
+        return (None, f"only a newer operator knows {unread}") if unread else (spec, "")
 
     def manifest(self) -> dict[str, Any]:
         """Convert to a manifest; fields that are not given are left out."""

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from pydantic import ValidationError
-
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.model.pipeline import PipelineMode, PipelineSpec, PipelineType, Runtime
 from liftbridge_operator.pipelines.render import digest
@@ -24,13 +22,9 @@ def pipeline_of(body: Object) -> Pipeline:
     """
     metadata: dict[str, Any] = body["metadata"]
     given: dict[str, Any] = body.get("spec", {})
-    try:
-        spec = PipelineSpec.model_validate(given)
-    except ValidationError as error:
-        raise UnreadableError("it cannot be read") from error
-    unread = ", ".join(f"spec{path}" for path in spec.unread(given))
-    if unread:
-        raise UnreadableError(f"only a newer operator knows {unread}")
+    spec, unread = PipelineSpec.read_spec(given)
+    if spec is None:
+        raise UnreadableError(unread)
     if not _is_whole(spec):
         raise UnreadableError("it breaks the rules of its definition")
     return Pipeline(

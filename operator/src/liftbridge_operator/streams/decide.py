@@ -32,12 +32,12 @@ from liftbridge_operator.streams.marks import mark_of
 from liftbridge_operator.streams.observation import (
     UNKNOWN,
     Ask,
-    ClusterState,
     ObservedStream,
     Refused,
     Resource,
     Seen,
 )
+from liftbridge_operator.streams.obstacles import obstacle_of
 
 CONFLICT_SECONDS: Final = 30.0
 """Time after which a resource that yields to another one is reconciled again."""
@@ -106,7 +106,7 @@ def _decided(resource: Resource, seen: Seen) -> Decision:
     spec = resource.spec
     if spec is None:
         return Decision(_claims(resource, seen, _invalid(resource.unread)))
-    against = _of_cluster(resource, seen)
+    against = obstacle_of(seen.cluster, resource.namespace)
     if against is not None:
         return Decision(_claims(resource, seen, against))
     if spec.management_policy is ManagementPolicy.OBSERVE:
@@ -133,26 +133,6 @@ def needs_finalizer(spec: StreamSpec, seen: Seen) -> bool:
 
 
 # -- obstacles ----------------------------------------------------------------------------------
-
-
-def _of_cluster(resource: Resource, seen: Seen) -> Claim | None:
-    """Return why the cluster cannot be used."""
-    cluster = seen.cluster
-    if cluster.state in (ClusterState.MISSING, ClusterState.HIDDEN):
-        return Claim(Reason.CLUSTER_NOT_FOUND, {"cluster": cluster.name})
-    if not cluster.is_allowed:
-        values = {"cluster": cluster.name, "namespace": resource.namespace}
-        return Claim(Reason.NOT_ALLOWED, values)
-    detail = {ClusterState.DELETING: "it is being deleted", ClusterState.PAUSED: "it is paused"}
-    if cluster.state in detail:
-        values = {"cluster": cluster.name, "detail": detail[cluster.state]}
-        return Claim(Reason.CLUSTER_NOT_READY, values)
-    if cluster.is_heard:
-        return None
-    if not cluster.answered:
-        values = {"cluster": cluster.name, "detail": "none of its brokers has answered yet"}
-        return Claim(Reason.CLUSTER_NOT_READY, values)
-    return Claim(Reason.CLUSTER_UNREACHABLE, {"cluster": cluster.name, "time": cluster.answered})
 
 
 def _invalid(detail: str) -> Claim:

@@ -10,8 +10,9 @@ from typing import Any, Final
 from liftbridge_operator.cluster.acting.refused import refusal_of
 from liftbridge_operator.cluster.observing.times import moment_text
 from liftbridge_operator.kube.errors import ForbiddenError, KubeError, NotFoundError
+from liftbridge_operator.kube.finalizers import write_finalizer
 from liftbridge_operator.kube.kinds import NAMESPACES, STREAMS
-from liftbridge_operator.kube.port import Fence, Kube, Object, Preconditions
+from liftbridge_operator.kube.port import Fence, Kube, Object
 from liftbridge_operator.model.catalogue.names import StreamConditionType
 from liftbridge_operator.model.stream import ManagementPolicy
 from liftbridge_operator.process.clock import Clock
@@ -331,20 +332,8 @@ class StreamReconciler:
         if isinstance(action, RemoveFinalizer) and action.stream_id and stream is not None:
             mine = mark_of(resource.namespace, resource.name, resource.uid)
             await self._unmark(resource.namespace, cluster, stream, mine)
-        names = [
-            finalizer
-            for finalizer in body["metadata"].get("finalizers", ())
-            if finalizer != FINALIZER
-        ]
-        if isinstance(action, AddFinalizer):
-            names.append(FINALIZER)
-        await self._kube.patch(
-            STREAMS,
-            resource.namespace,
-            resource.name,
-            {"metadata": {"finalizers": names}},
-            preconditions=Preconditions.of(body),
-        )
+        is_added = isinstance(action, AddFinalizer)
+        await write_finalizer(self._kube, STREAMS, body, FINALIZER, is_added=is_added)
 
 
 async def _messages(cluster: Cluster, stream: ObservedStream | None) -> int | None:

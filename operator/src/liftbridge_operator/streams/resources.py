@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from pydantic import ValidationError
-
+from liftbridge_operator.kube.finalizers import has_finalizer
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.model.stream import StreamSpec
 from liftbridge_operator.streams.marks import CONFIRM_DELETE, FINALIZER
@@ -15,7 +14,7 @@ def resource_of(body: Object) -> Resource:
     """Parse an object into a resource."""
     metadata: dict[str, Any] = body["metadata"]
     status: dict[str, Any] = body.get("status", {})
-    spec, unread = _spec_of(body)
+    spec, unread = StreamSpec.read_spec(body.get("spec", {}))
     return Resource(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -25,7 +24,7 @@ def resource_of(body: Object) -> Resource:
         spec=spec,
         unread=unread,
         is_deleting=bool(metadata.get("deletionTimestamp")),
-        has_finalizer=FINALIZER in metadata.get("finalizers", ()),
+        has_finalizer=has_finalizer(body, FINALIZER),
         confirmed=metadata.get("annotations", {}).get(CONFIRM_DELETE, ""),
         creation_id=status.get("creationId", ""),
         asked=tuple(status.get("askedSettings", ())),
@@ -33,14 +32,3 @@ def resource_of(body: Object) -> Resource:
         conditions=conditions_of(status),
         is_adopted=status.get("adopted", False),
     )
-
-
-def _spec_of(body: Object) -> tuple[StreamSpec | None, str]:
-    """Parse the specification, or return why it is unreadable: it may be of another CRD version."""
-    given = body.get("spec", {})
-    try:
-        spec = StreamSpec.model_validate(given)
-    except ValidationError:
-        return None, "it cannot be read"
-    unread = ", ".join(f"spec{path}" for path in spec.unread(given))
-    return (None, f"only a newer operator knows {unread}") if unread else (spec, "")

@@ -15,7 +15,8 @@ from liftbridge_operator.model.catalogue.names import EventReason, Reason, UserC
 from liftbridge_operator.model.units import SECOND_NS
 from liftbridge_operator.model.user import COMMON_NAME_MAX, UserQuotas, UserSpec
 from liftbridge_operator.model.values import duration_ns, size_bytes
-from liftbridge_operator.streams.observation import ClusterState, Refused
+from liftbridge_operator.streams.observation import Refused
+from liftbridge_operator.streams.obstacles import obstacle_of
 from liftbridge_operator.users import rules as rules_
 from liftbridge_operator.users.actions import (
     Action,
@@ -117,7 +118,7 @@ def _decided(resource: Resource, seen: Seen) -> Decision:
     spec = resource.spec
     if spec is None:
         return Decision(claims_of(seen, Claim(Reason.INVALID_SPEC, {"detail": resource.unread})))
-    against = _of_cluster(resource, seen)
+    against = obstacle_of(seen.cluster, resource.namespace)
     if against is not None:
         return _without_cluster(resource, seen, against)
     hindrance = _hindrance(resource, spec, seen)
@@ -172,26 +173,6 @@ def _next(resource: Resource, spec: UserSpec, seen: Seen) -> Action | None:
 
 
 # -- obstacles ----------------------------------------------------------------------------------
-
-
-def _of_cluster(resource: Resource, seen: Seen) -> Claim | None:
-    """Return why the cluster cannot be used."""
-    cluster = seen.cluster
-    if cluster.state in (ClusterState.MISSING, ClusterState.HIDDEN):
-        return Claim(Reason.CLUSTER_NOT_FOUND, {"cluster": cluster.name})
-    if not cluster.is_allowed:
-        values = {"cluster": cluster.name, "namespace": resource.namespace}
-        return Claim(Reason.NOT_ALLOWED, values)
-    detail = {ClusterState.DELETING: "it is being deleted", ClusterState.PAUSED: "it is paused"}
-    if cluster.state in detail:
-        values = {"cluster": cluster.name, "detail": detail[cluster.state]}
-        return Claim(Reason.CLUSTER_NOT_READY, values)
-    if cluster.is_heard:
-        return None
-    if not cluster.answered:
-        values = {"cluster": cluster.name, "detail": "none of its brokers has answered yet"}
-        return Claim(Reason.CLUSTER_NOT_READY, values)
-    return Claim(Reason.CLUSTER_UNREACHABLE, {"cluster": cluster.name, "time": cluster.answered})
 
 
 def _fault(resource: Resource, spec: UserSpec, seen: Seen) -> str:

@@ -11,8 +11,9 @@ from liftbridge_operator.cluster.acting.refused import refusal_of
 from liftbridge_operator.cluster.certificates.port import Issuer
 from liftbridge_operator.cluster.observing.times import moment_text
 from liftbridge_operator.kube.errors import KubeError, NotFoundError
+from liftbridge_operator.kube.finalizers import write_finalizer
 from liftbridge_operator.kube.kinds import SECRETS, USERS
-from liftbridge_operator.kube.port import Fence, Kube, Object, Preconditions
+from liftbridge_operator.kube.port import Fence, Kube, Object
 from liftbridge_operator.process.clock import Clock
 from liftbridge_operator.process.reconciler import Key, RequeueAfter
 from liftbridge_operator.streams.feed import wall_ms
@@ -206,7 +207,8 @@ class UserReconciler:
         assert action is not None
         try:
             if isinstance(action, OfResource):
-                await self._finalizer(body, resource, action)
+                is_added = isinstance(action, AddFinalizer)
+                await write_finalizer(self._kube, USERS, body, FINALIZER, is_added=is_added)
                 return RequeueAfter(0)
             if cluster.brokers is None:
                 return RequeueAfter(SILENT_SECONDS)
@@ -242,23 +244,6 @@ class UserReconciler:
         refused = replace(seen, refused=Refused(what, str(error), is_due=False))
         await self._write_status(key, body, resource, refused, _decide(resource, refused))
         return RequeueAfter(REFUSED_SECONDS)
-
-    async def _finalizer(self, body: Object, resource: Resource, action: OfResource) -> None:
-        """Write the finalizers of the resource as read, with the operator's added or removed."""
-        names = [
-            finalizer
-            for finalizer in body["metadata"].get("finalizers", ())
-            if finalizer != FINALIZER
-        ]
-        if isinstance(action, AddFinalizer):
-            names.append(FINALIZER)
-        await self._kube.patch(
-            USERS,
-            resource.namespace,
-            resource.name,
-            {"metadata": {"finalizers": names}},
-            preconditions=Preconditions.of(body),
-        )
 
 
 async def _refusal(brokers: UserBrokers, principal: str, granted: Rules) -> RefusedError | None:

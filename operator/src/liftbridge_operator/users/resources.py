@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from liftbridge_operator.kube.finalizers import has_finalizer
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.model.user import UserSpec, UserStatus
 from liftbridge_operator.streams.feed import ClusterKey
@@ -18,7 +19,7 @@ def resource_of(body: Object) -> Resource:
     """Parse an object into a resource."""
     metadata: dict[str, Any] = body["metadata"]
     status: dict[str, Any] = body.get("status", {})
-    spec, unread = _spec_of(body)
+    spec, unread = UserSpec.read_spec(body.get("spec", {}))
     ledger = _ledger_of(status)
     return Resource(
         namespace=metadata["namespace"],
@@ -30,7 +31,7 @@ def resource_of(body: Object) -> Resource:
         principal=status.get("principal") or principal_of(body),
         unread=unread,
         is_deleting=bool(metadata.get("deletionTimestamp")),
-        has_finalizer=FINALIZER in metadata.get("finalizers", ()),
+        has_finalizer=has_finalizer(body, FINALIZER),
         confirmed=metadata.get("annotations", {}).get(CONFIRM_DELETE, ""),
         granted=rules_of(ledger.granted),
         has_quota=ledger.has_quota,
@@ -62,14 +63,3 @@ def _ledger_of(status: Mapping[str, Any]) -> UserStatus:
         return UserStatus.model_validate(status)
     except ValidationError:
         return UserStatus()
-
-
-def _spec_of(body: Object) -> tuple[UserSpec | None, str]:
-    """Parse the specification, or return why it is unreadable: it may be of another CRD version."""
-    given = body.get("spec", {})
-    try:
-        spec = UserSpec.model_validate(given)
-    except ValidationError:
-        return None, "it cannot be read"
-    unread = ", ".join(f"spec{path}" for path in spec.unread(given))
-    return (None, f"only a newer operator knows {unread}") if unread else (spec, "")

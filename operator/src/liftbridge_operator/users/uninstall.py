@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from liftbridge_operator.kube.errors import ConflictError, NotFoundError, UnavailableError
+from liftbridge_operator.kube.finalizers import has_finalizer, write_finalizer
 from liftbridge_operator.kube.kinds import DEPLOYMENTS, STREAMS, USERS, Kind
 from liftbridge_operator.kube.port import Kube, Object, Preconditions
 from liftbridge_operator.process.claims import AllClaims
@@ -100,20 +101,11 @@ async def _let_go(kube: Kube, kind: Kind, resource: Object) -> bool:
         ConflictError: The resource changed during each of `ATTEMPTS_MAX` attempts.
     """
     namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
-    own = FINALIZERS[kind]
     for attempt in range(1, ATTEMPTS_MAX + 1):
-        finalizers = resource["metadata"].get("finalizers") or []
-        if own not in finalizers:
+        if not has_finalizer(resource, FINALIZERS[kind]):
             return False
-        left = [finalizer for finalizer in finalizers if finalizer != own]
         try:
-            await kube.patch(
-                kind,
-                namespace,
-                name,
-                {"metadata": {"finalizers": left}},
-                preconditions=Preconditions.of(resource),
-            )
+            await write_finalizer(kube, kind, resource, FINALIZERS[kind], is_added=False)
         except NotFoundError:
             return False
         except ConflictError:

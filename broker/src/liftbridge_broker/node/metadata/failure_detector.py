@@ -134,11 +134,13 @@ class FailureDetector:
         if absence is None or sent_at - absence.last > GAP_NS:  # guard Detect.gap
             absence = _Absence(sent_at, sent_at)
         suspect.absences[channel] = _Absence(absence.since, max(sent_at, absence.last))
-        known, suspect.has_ended = suspect.has_ended, suspect.has_ended or self._is_over(suspect)
-        return suspect.has_ended and not known
+        if suspect.has_ended or not self._is_absent(suspect):
+            return False
+        suspect.has_ended = True
+        return True
 
     @staticmethod
-    def _is_over(suspect: _Suspect) -> bool:
+    def _is_absent(suspect: _Suspect) -> bool:
         """Return whether all channels were without responders at the same time for long enough."""
         absences = suspect.absences.values()
         if len(absences) < len(Channel):  # guard Detect.channels
