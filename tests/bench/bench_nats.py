@@ -23,12 +23,12 @@ import uvloop
 
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.model.ids import PartitionId
+from liftbridge_broker.model.subject_table import SubjectTable
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.envelope import PUBLISH_HEADER, decode_publish
 from liftbridge_broker.wire.nats import NatsParser, appended_header_block
 from liftbridge_broker.wire.publish import EnvelopeEncoder
-from liftbridge_broker.wire.subjects import SubjectTable
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.nats_link import RecordingObserver, RecordingSink, linked
 from liftbridge_testkit.processes import NatsServer

@@ -7,10 +7,11 @@ the machine says nothing: some 10 million lines are a second. What native code d
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
@@ -120,6 +121,17 @@ def _add_groups(world: ClusterWorld) -> None:
             assert isinstance(outcome, MemberAnswer)
 
 
+@dataclass
+class Changing(Served):
+    """A broker whose access rules change before each call, which then puts rights together too."""
+
+    change: Callable[[], None]
+
+    def call(self, *arguments: Any, **named: Any) -> Port:
+        self.change()
+        return super().call(*arguments, **named)
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Served:
     world = ClusterWorld(1)
@@ -141,8 +153,7 @@ def cluster() -> Served:
     rules = state.access.rules
     for rule in (*super_rules("*"), *_rules()):
         rules.put(rule)
-    api.context.access.gate.enforce([rules])
-    return Served(world, api.server)
+    return Changing(world, api.server, lambda: api.context.access.gate.enforce([rules]))
 
 
 def _rules() -> Iterator[AccessRule]:

@@ -4,7 +4,6 @@ Names of streams, groups and cursors are looked up as they are. Subjects may hav
 stream on `shop.*` needs a rule that contains all of it, and a deny of any part refuses it.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -16,6 +15,7 @@ from liftbridge_broker.access.rules import (
     operations_of,
     super_rules,
 )
+from liftbridge_broker.model.subject_table import SubjectTable
 from liftbridge_broker.model.subjects import has_wildcard
 
 CACHE_COUNT_MAX: Final = 4_096
@@ -23,7 +23,6 @@ CACHE_COUNT_MAX: Final = 4_096
 
 _ONE: Final = "*"
 _REST: Final = ">"
-_TOKENS: Final = {_ONE: r"[^.]*", _REST: r".*"}
 
 
 def contains(pattern: str, subject: str) -> bool:
@@ -67,22 +66,12 @@ def may_begin(pattern: str, prefix: str) -> bool:
 class _Names:
     """The rules for one kind of resource with one effect, by how they name it.
 
-    All of them are added before the first look-up.
-
     Attributes:
         operations: Operations of all rules.
         exact: Operations by name; so too for prefixes and patterns.
     """
 
-    __slots__ = (
-        "_by_match",
-        "_expressions",
-        "_lengths",
-        "exact",
-        "operations",
-        "patterns",
-        "prefixes",
-    )
+    __slots__ = ("_by_match", "_lengths", "_table", "exact", "operations", "patterns", "prefixes")
 
     def __init__(self) -> None:
         self.operations = 0
@@ -94,8 +83,9 @@ class _Names:
             NameMatch.PREFIX: self.prefixes,
             NameMatch.PATTERN: self.patterns,
         }
-        self._lengths: list[int] = []
-        self._expressions: list[tuple[re.Pattern[str], int]] | None = None
+        self._lengths: set[int] = set()
+        # Regular expressions of as many patterns take ten times as long to make.
+        self._table: SubjectTable[str] = SubjectTable()
 
     def add(self, rule: AccessRule) -> None:
         """Add the operations of a rule."""
@@ -103,6 +93,10 @@ class _Names:
         operations = operations_of(rule.kind, rule.operations)
         names[rule.name] = names.get(rule.name, 0) | operations
         self.operations |= operations
+        if rule.match is NameMatch.PREFIX:
+            self._lengths.add(len(rule.name))
+        elif rule.match is NameMatch.PATTERN:
+            self._table.add(rule.name, rule.name)
 
     def of_everything(self, kind: ResourceKind) -> int:
         """Return the operations of rules that name every resource of their kind."""
@@ -112,30 +106,12 @@ class _Names:
 
     def of_name(self, name: str) -> int:
         """Return the operations of all rules that name this resource."""
-        expressions = self._compiled()
         found = self.exact.get(name, 0)
         for length in self._lengths:
-            if length > len(name):
-                break
             found |= self.prefixes.get(name[:length], 0)
-        for expression, operations in expressions:
-            if expression.fullmatch(name):
-                found |= operations
+        for pattern in self._table.matching(name):
+            found |= self.patterns[pattern]
         return found
-
-    def _compiled(self) -> list[tuple[re.Pattern[str], int]]:
-        """Return one regular expression for all patterns with the same operations."""
-        if self._expressions is None:
-            self._lengths = sorted(set(map(len, self.prefixes)))
-            by_operations: dict[int, list[str]] = {}
-            for pattern, operations in self.patterns.items():
-                tokens = (_TOKENS.get(one) or re.escape(one) for one in pattern.split("."))
-                by_operations.setdefault(operations, []).append(r"\.".join(tokens))
-            self._expressions = [
-                (re.compile("|".join(some), re.DOTALL), operations)
-                for operations, some in by_operations.items()
-            ]
-        return self._expressions
 
     def of_all_in(self, wide: str) -> int:
         """Return the operations of rules that contain all that a subject with wildcards matches."""

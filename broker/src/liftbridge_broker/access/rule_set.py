@@ -20,7 +20,7 @@ RULES_MAX: Final = 5_000
 them apply are put together in one turn."""
 
 PATTERNS_MAX: Final = 250
-"""Maximum number of rules with a pattern, which are compiled in one turn: 20 us each."""
+"""Maximum number of rules with a pattern: a subject with wildcards is compared with each."""
 
 _Whose = tuple[str, bool]
 """Principal of a rule, and whether it is a group."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import UnavailableError
+from liftbridge_broker.model.subject_table import SubjectTable
 from liftbridge_broker.model.units import MIB
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.wire.envelope import decode_ack
-from liftbridge_broker.wire.subjects import SubjectTable
 from liftbridge_proto import api_pb2
 
 SENT_COUNT_MAX: Final = 10_000

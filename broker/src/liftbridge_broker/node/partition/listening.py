@@ -10,13 +10,13 @@ from typing import Final
 
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.model.ids import PartitionId
+from liftbridge_broker.model.subject_table import SubjectTable
 from liftbridge_broker.model.subjects import RESERVED_STREAMS
 from liftbridge_broker.model.units import MIB
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import OtherListeners, Partition
 from liftbridge_broker.node.partition.runs import PublishRun
 from liftbridge_broker.ports.messaging import SubscriptionId
-from liftbridge_broker.wire.subjects import SubjectTable
 
 COPY_WEIGHT: Final = 100
 """Weight of a copy of a run, besides its records; see `node.scheduling.chores`."""

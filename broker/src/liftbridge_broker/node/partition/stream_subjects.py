@@ -5,8 +5,8 @@ from typing import Final
 
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.model.ids import StreamId
+from liftbridge_broker.model.subject_table import SubjectTable
 from liftbridge_broker.node.scheduling.chores import Chores, Steps
-from liftbridge_broker.wire.subjects import SubjectTable
 
 ADD_WEIGHT: Final = 8
 """Weight of adding a stream, for `Chores`."""

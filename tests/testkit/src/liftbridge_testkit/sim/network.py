@@ -15,10 +15,10 @@ from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.subject_table import SubjectTable
 from liftbridge_broker.model.units import MICROSECOND_NS, MILLISECOND_NS
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import EVERYONE, Channel
-from liftbridge_broker.wire.subjects import SubjectTable
 from liftbridge_testkit.sim.coverage import Coverage
 from liftbridge_testkit.sim.scheduler import Scheduler
 from liftbridge_testkit.sim.trace import Trace
