@@ -61,6 +61,7 @@ class ClusterKit:
         has_proxies: bool = True,
         keys: Sequence[str] = (SECRET,),
         environment: Callable[[str], Mapping[str, str]] | None = None,
+        broker_class: type[Broker] = Broker,
     ) -> None:
         """Start NATS and describe the brokers.
 
@@ -74,6 +75,7 @@ class ClusterKit:
                 part of the processor that a cluster under full load would have for itself.
             keys: Lines of the file with the cluster's secret; none for a cluster without one.
             environment: Gives further variables of the broker of a name.
+            broker_class: How a broker runs.
         """
         self._work_dir = work_dir
         self._config = {**BASE_CONFIG, **(config or {})}
@@ -87,6 +89,7 @@ class ClusterKit:
         self.proxies: dict[str, NatsProxy] = {}
         self._has_proxies = has_proxies
         self._environment = environment
+        self._broker_class = broker_class
         names = [f"b{number}" for number in range(1, size + 1)]
         listed = ("--raft-bootstrap-peers", ",".join(names))
         for name in names:
@@ -111,7 +114,7 @@ class ClusterKit:
         if self._has_proxies:
             proxy = self.proxies[name] = NatsProxy(self.nats.port)
             url = proxy.url
-        broker = self.brokers[name] = Broker(
+        broker = self.brokers[name] = self._broker_class(
             self._work_dir,
             nats_url=url,
             name=name,

@@ -6,7 +6,9 @@ as fast as it can. `python -m liftbridge_testkit.failover --times 30` does each 
 - `leader`: SIGKILL of the partition leader, which does not lead the metadata;
 - `both`: SIGKILL of the partition leader, which leads the metadata too;
 - `stop`: SIGTERM of the partition leader;
-- `follower`: SIGKILL of a follower.
+- `follower`: SIGKILL of a follower;
+- `hang`: SIGSTOP of the partition leader;
+- `cut`: the partition leader is cut off from NATS; its connections stay open.
 
 Measured is the longest time without an ack from the moment of the fault on: the publisher keeps a
 few messages in flight, so an ack normally comes every few milliseconds.
@@ -37,7 +39,7 @@ from liftbridge_testkit.processes import ProcessError
 from liftbridge_testkit.progress import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from liftbridge_testkit.processes import Broker
 
@@ -47,11 +49,32 @@ CREATE_SECONDS: Final = 10.0
 ATTEMPTS_MAX: Final = 20
 CALL_SECONDS: Final = 0.25
 AFTER_SECONDS_MAX: Final = 30.0
-PATIENCE_SECONDS: Final = 1.0
+PATIENCE_SECONDS: Final = 0.3
 """Time by which an ack may be overdue before the publisher looks for another leader."""
+
+APART: Final = ("leader", "both", "follower")
+"""Kinds that ask whether the partition leader leads the metadata too."""
 
 WATCH_SECONDS: Final = 4.0
 """Time after a fault in which the longest stall is measured."""
+
+
+def _kill(cluster: ClusterKit, name: str) -> None:
+    cluster[name].kill()
+
+
+def _restart(cluster: ClusterKit, name: str) -> None:
+    cluster.start(name)
+
+
+def _stop(cluster: ClusterKit, name: str) -> None:
+    cluster[name].terminate()
+
+
+def _restart_stopped(cluster: ClusterKit, name: str) -> None:
+    if cluster[name].wait() != 0:
+        raise ProcessError(f"{name} did not stop cleanly")
+    cluster.start(name)
 
 
 class Kind(NamedTuple):
@@ -60,17 +83,33 @@ class Kind(NamedTuple):
     Attributes:
         title: Title for the reader.
         p99_seconds_max: Bound of the 99th percentile.
+        lose: Loses a broker.
+        mend: Makes the cluster whole again.
     """
 
     title: str
     p99_seconds_max: float
+    lose: Callable[[ClusterKit, str], None] = _kill
+    mend: Callable[[ClusterKit, str], None] = _restart
 
 
 KINDS: Final = {
     "leader": Kind("kill -9 of the leader", 0.25),
     "both": Kind("kill -9 of the leader, metadata leader too", 0.25),
-    "stop": Kind("controlled stop of the leader", 0.05),
+    "stop": Kind("controlled stop of the leader", 0.05, _stop, _restart_stopped),
     "follower": Kind("kill -9 of a follower", 0.12),
+    "hang": Kind(
+        "SIGSTOP of the leader",
+        1.5,
+        lambda cluster, name: cluster[name].pause(),
+        lambda cluster, name: cluster[name].resume(),
+    ),
+    "cut": Kind(
+        "the leader is cut off from NATS",
+        1.5,
+        lambda cluster, name: cluster.proxies[name].hold(),
+        lambda cluster, name: cluster.proxies[name].heal(),
+    ),
 }
 
 
@@ -86,6 +125,7 @@ class Publisher(Worker):
         self.acks: list[float] = []
         self._cluster = cluster
         self._stream = stream
+        self._failed: Broker | None = None
 
     def run(self) -> None:
         """Call after call until stopped."""
@@ -93,10 +133,14 @@ class Publisher(Worker):
             if leader := self._leader():
                 with contextlib.suppress(grpc.RpcError):
                     self._publish(leader)
+                self._failed = leader
 
     def _leader(self) -> Broker | None:
-        """Return the leader according to the first broker that answers soon."""
-        for broker in self._cluster.living:
+        """Return the leader according to the first broker that answers soon.
+
+        The leader that failed last is asked last: one that is cut off names itself.
+        """
+        for broker in sorted(self._cluster.living, key=lambda one: one is self._failed):
             with contextlib.suppress(grpc.RpcError), broker.channel() as channel:
                 answer = api(channel).FetchMetadata(
                     api_pb2.FetchMetadataRequest(), timeout=CALL_SECONDS
@@ -121,12 +165,17 @@ class Publisher(Worker):
                         ackPolicy=api_pb2.ALL,
                         expectedOffset=-1,
                     )
-                elif monotonic() - heard > PATIENCE_SECONDS:
+
+        def watch() -> None:
+            # gRPC does not ask for a request while the former one cannot be sent.
+            while not is_over.wait(0.01):
+                if monotonic() - heard > PATIENCE_SECONDS:
                     answers.cancel()
 
         heard = monotonic()
         with leader.channel() as channel:
             answers = api(channel).PublishAsync(requests())
+            threading.Thread(target=watch, daemon=True).start()
             try:
                 for answer in answers:
                     heard = monotonic()
@@ -167,17 +216,11 @@ def measure(cluster: ClusterKit, kind: str, number: int) -> float:
     publisher = Publisher(cluster, stream)
     publisher.start()
     publisher.wait_for(WARM_UP_COUNT)
-    broker = cluster[victim]
     moment = monotonic()
-    if kind == "stop":
-        broker.terminate()
-    else:
-        broker.kill()
+    KINDS[kind].lose(cluster, victim)
     stall = publisher.stall_after(moment)
     publisher.stop()
-    if kind == "stop" and broker.wait() != 0:
-        raise ProcessError(f"{victim} did not stop cleanly")
-    cluster.start(victim)
+    KINDS[kind].mend(cluster, victim)
     with cluster[victim].channel() as channel:
         api(channel).DeleteStream(api_pb2.DeleteStreamRequest(name=stream), timeout=CREATE_SECONDS)
     return stall
@@ -193,7 +236,7 @@ def _place(cluster: ClusterKit, kind: str, number: int) -> tuple[str, str]:
             request = api_pb2.CreateStreamRequest(name=stream, subject=stream, replicationFactor=3)
             api(channel).CreateStream(request, timeout=CREATE_SECONDS)
             leader = cluster.await_leader(stream)
-            if kind == "stop" or (leader == controller) == (kind == "both"):
+            if kind not in APART or (leader == controller) == (kind == "both"):
                 followers = [n for n in cluster.brokers if n not in (leader, controller)]
                 return stream, followers[0] if kind == "follower" else leader
         # It stays, so that the next one is led by another broker.
@@ -248,8 +291,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     found: dict[str, list[float]] = {}
     about = machine(0.0)
-    with tempfile.TemporaryDirectory(prefix="failover-") as name, ClusterKit(Path(name)) as cluster:
-        for kind in options.only:
+    for kind in options.only:
+        with (
+            tempfile.TemporaryDirectory(prefix="failover-") as name,
+            ClusterKit(Path(name), has_proxies=kind == "cut") as cluster,
+        ):
             for number in range(options.times):
                 seconds = measure(cluster, kind, number)
                 found.setdefault(kind, []).append(seconds)
