@@ -66,6 +66,8 @@ def may_begin(pattern: str, prefix: str) -> bool:
 class _Names:
     """The rules for one kind of resource with one effect, by how they name it.
 
+    All of them are added before the first look-up.
+
     Attributes:
         operations: Operations of all rules.
         exact: Operations by name; so too for prefixes and patterns.
@@ -84,19 +86,13 @@ class _Names:
             NameMatch.PATTERN: self.patterns,
         }
         self._lengths: set[int] = set()
-        # Regular expressions of as many patterns take ten times as long to make.
-        self._table: SubjectTable[str] = SubjectTable()
+        self._table: SubjectTable[str] | None = None
 
     def add(self, rule: AccessRule) -> None:
         """Add the operations of a rule."""
-        names = self._by_match[rule.match]
-        operations = operations_of(rule.kind, rule.operations)
+        names, operations = self._by_match[rule.match], operations_of(rule.kind, rule.operations)
         names[rule.name] = names.get(rule.name, 0) | operations
         self.operations |= operations
-        if rule.match is NameMatch.PREFIX:
-            self._lengths.add(len(rule.name))
-        elif rule.match is NameMatch.PATTERN:
-            self._table.add(rule.name, rule.name)
 
     def of_everything(self, kind: ResourceKind) -> int:
         """Return the operations of rules that name every resource of their kind."""
@@ -106,12 +102,21 @@ class _Names:
 
     def of_name(self, name: str) -> int:
         """Return the operations of all rules that name this resource."""
+        table = self._table or self._prepared()
         found = self.exact.get(name, 0)
         for length in self._lengths:
             found |= self.prefixes.get(name[:length], 0)
-        for pattern in self._table.matching(name):
+        for pattern in table.matching(name):
             found |= self.patterns[pattern]
         return found
+
+    def _prepared(self) -> SubjectTable[str]:
+        """Return the table of patterns; regular expressions take ten times as long to make."""
+        self._lengths = set(map(len, self.prefixes))
+        self._table = SubjectTable()
+        for pattern in self.patterns:
+            self._table.add(pattern, pattern)
+        return self._table
 
     def of_all_in(self, wide: str) -> int:
         """Return the operations of rules that contain all that a subject with wildcards matches."""
