@@ -27,9 +27,9 @@ try:
     from liftbridge_broker.adapters.memory.messaging import Sent
     from liftbridge_broker.errors import ConfigError
     from liftbridge_broker.model.subject_table import SubjectTable
+    from liftbridge_broker.model.subjects import is_publishable
     from liftbridge_broker.server.memory import MemoryBroker, Transition
     from liftbridge_broker.wire.nats import header_block
-    from liftbridge_broker.wire.subjects import is_publishable
 except ModuleNotFoundError as error:
     raise ImportError(
         f"liftbridge_client.testing needs the broker, which is not installed ({error}): "

@@ -5,12 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liftbridge_broker.errors import InvalidRequestError
-from liftbridge_broker.model.subjects import SUBJECT_BYTES_MAX
+from liftbridge_broker.model.subjects import SUBJECT_BYTES_MAX, is_publishable
 from liftbridge_broker.node.partition.ack_inboxes import AckInboxes
 from liftbridge_broker.wire.subjects import (
     INBOX_CACHE_COUNT_MAX,
     ReservedSubjects,
-    is_publishable,
     reserved_subjects,
 )
 

@@ -4,6 +4,8 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
+from liftbridge_broker.model.subjects import is_publishable
+
 LOOKUP_CACHE_COUNT_MAX: Final = 8192
 
 _ONE: Final = "*"
@@ -40,6 +42,7 @@ class SubjectTable(Generic[_Value]):
 
     def add(self, pattern: str, value: _Value) -> None:
         """Attach `value` to a valid pattern; attaching it again changes nothing."""
+        assert is_publishable(pattern)
         tokens = pattern.split(".")
         has_rest = tokens[-1] == _REST
         node = self._root

@@ -126,6 +126,18 @@ def partition_subject(subject: str, number: PartitionNumber) -> str:
     return subject if number == 0 else f"{subject}.{number}"
 
 
+def is_publishable(subject: str) -> bool:
+    """Return whether a subject or inbox given by a client may appear in a `PUB` line.
+
+    Wildcards are allowed: the original publishes to such a subject literally.
+    """
+    try:
+        check_subject(subject)
+    except InvalidRequestError:
+        return False
+    return True
+
+
 def has_wildcard(subject: str) -> bool:
     """Return whether a subject that passed `check_subject` matches more than itself."""
     return _ONE in subject or subject[-1:] == _REST

@@ -14,6 +14,7 @@ from liftbridge_broker.model.subjects import (
     check_subject,
     has_wildcard,
     internal_subject,
+    is_publishable,
 )
 
 INBOX_CACHE_COUNT_MAX: Final = 8192
@@ -23,18 +24,6 @@ INBOX_PREFIX: Final = "_INBOX"
 
 _ONE: Final = "*"
 _REST: Final = ">"
-
-
-def is_publishable(subject: str) -> bool:
-    """Return whether a subject or inbox given by a client may appear in a `PUB` line.
-
-    Wildcards are allowed: the original publishes to such a subject literally.
-    """
-    try:
-        check_subject(subject)
-    except InvalidRequestError:
-        return False
-    return True
 
 
 class ReservedSubjects:

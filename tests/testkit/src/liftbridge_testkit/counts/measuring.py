@@ -22,7 +22,7 @@ from liftbridge_testkit.load import api
 from liftbridge_testkit.processes import Broker, ProcessError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 ROUNDS: Final = 60
 WARM_UP_ROUNDS: Final = 10
@@ -152,8 +152,7 @@ def _rounds(publish: Callable[[], object], readers: Sequence[_Reader], count: in
             for rows, old, new in zip(found, before, after, strict=True):
                 rows.append({title: new[title] - old[title] for title in TITLES})
         before = after
-    leader, *followers = ({title: _low(rows, title) for title in TITLES} for rows in found)
-    return Work(leader, {title: max(one[title] for one in followers) for title in TITLES})
+    return _work({title: _low(rows, title) for title in TITLES} for rows in found)
 
 
 def _loop(publish: Callable[[], object], readers: Sequence[_Reader], count: int) -> Work:
@@ -163,10 +162,15 @@ def _loop(publish: Callable[[], object], readers: Sequence[_Reader], count: int)
     for _ in range(count):
         publish()
     after = _settled(readers)
-    leader, *followers = (
+    return _work(
         {title: (new[title] - old[title]) / count for title in TITLES}
         for old, new in zip(before, after, strict=True)
     )
+
+
+def _work(figures: Iterable[Mapping[str, float]]) -> Work:
+    """Return the work of the leader, whose figures come first, and of the followers."""
+    leader, *followers = figures
     return Work(leader, {title: max(one[title] for one in followers) for title in TITLES})
 
 
