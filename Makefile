@@ -90,8 +90,8 @@ forgery: install ## Send forged frames to a cluster under load: none may be acce
 hostile: install ## Attack a cluster under load as hostile clients: no other client may suffer (SECONDS=8, ONLY=part of a name)
 	@$(PY) -m liftbridge_testkit.hostile --seconds $(or $(SECONDS),8) $(if $(ONLY),--only "$(ONLY)")
 
-scale: install ## Measure what 1,000 replicated partitions cost at rest, at a kill and at a restart
-	@$(PY) -m liftbridge_testkit.scale
+scale: install ## Measure what replicated partitions cost: first records, rest, kill, restart (PARTITIONS=1000)
+	@$(PY) -m liftbridge_testkit.scale --partitions $(or $(PARTITIONS),1000)
 
 operator-scale: install ## Measure what 5,000 Streams cost the operator, on a real API server (STREAMS=5000)
 	@$(PY) -m liftbridge_testkit.kube.many --streams $(or $(STREAMS),5000)

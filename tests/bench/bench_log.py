@@ -94,7 +94,9 @@ class PlainFiles:
     def sync(self, handle: FileHandle) -> None:
         """Nothing: durability is not measured here."""
 
-    def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
+    def submit_sync(
+        self, token: Token, handles: Sequence[FileHandle], directories: Sequence[str] = ()
+    ) -> None:
         """Nothing: durability is not measured here."""
 
     def free_bytes(self) -> int:

@@ -19,6 +19,7 @@ from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.log.state import LogState
 from liftbridge_broker.storage.log.types import EMPTY_STATE, LogLimits, RecoveryReport
 from liftbridge_testkit.batches import PARTITION, Batches, cipher, frames_of, header_of
+from liftbridge_testkit.log_bench import sync_log
 from liftbridge_testkit.memory_files import MemoryFiles, PowerCutError
 
 DIRECTORY = "streams/foo/0"
@@ -73,10 +74,7 @@ class Owner:
             self.sync()
 
     def sync(self) -> None:
-        end = self.log.log_end_offset
-        for handle in self.log.unsynced():
-            self.files.sync(handle)
-        self.log.mark_synced(end)
+        sync_log(self.files, self.log)
         self.journal = self.log.state
         self.synced = dict(self.records)
         self.states = [self.records]

@@ -16,6 +16,7 @@ from liftbridge_broker.replication.fetch_sessions import (
 SEEDS = range(60)
 STEPS = 600
 PARTITIONS = 12
+LIMITS = LeaderSessionLimits(reply_bytes_max=20, partition_bytes_max=7, partitions_max=2)
 
 
 class Led:
@@ -58,8 +59,7 @@ class Pair:
         self.ends = dict.fromkeys(self.led, 0)
         self.epochs = dict.fromkeys(self.led, 1)
         self.watermarks = dict.fromkeys(self.led, 0)
-        limits = LeaderSessionLimits(reply_bytes_max=20, partition_bytes_max=7)
-        self.leader = LeaderSession(BrokerId("b"), self.led.get, first_session_id=1, limits=limits)
+        self.leader = LeaderSession(BrokerId("b"), self.led.get, first_session_id=1, limits=LIMITS)
         self.follower = FollowerSession(
             BrokerId("a"),
             leader_broker_epoch=1,
@@ -107,6 +107,7 @@ class Pair:
             self.send(self.on_request, request)
         answer = self.leader.take_answer(self.now)
         if answer is not None:
+            assert sum(map(bool, answer.pieces)) <= LIMITS.partitions_max
             self.send(self.on_answer, answer)
 
     def on_request(self, request):

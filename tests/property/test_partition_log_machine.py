@@ -198,8 +198,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.flight is None)
     @rule()
     def begin_sync(self) -> None:
-        handles = self.log.unsynced()
-        self.files.submit_sync(Token(1), handles)
+        self.files.submit_sync(Token(1), *self.log.unsynced())
         self.flight = self.end, self.log.state
 
     @precondition(lambda self: self.flight is not None)

@@ -207,6 +207,26 @@ async def test_failed_submitted_call_is_an_event_with_an_error(
     assert not event.error.is_full
 
 
+async def test_submitted_sync_includes_directories_but_those_that_are_gone(
+    files: DiskFiles, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.make_directory("d")
+    handle = files.open("d/a", create=True)
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fdatasync", lambda number: synced.append(place_of(number)))
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(place_of(number)))
+    files.submit_sync(Token(5), [handle], ["gone", "d"])
+    files.submit_sync(Token(6), [], ["d/a"])
+    good, bad = await inbox.wait(2)
+    assert (good.token, good.error) == (5, None)
+    assert synced == ["a", "d"]
+    assert str(bad.error) == "sync directory d/a: Not a directory"
+
+
+def place_of(descriptor: int) -> str:
+    return Path(f"/proc/self/fd/{descriptor}").readlink().name
+
+
 async def test_submitted_removal_removes_a_directory_with_all_it_holds(
     files: DiskFiles, inbox: Inbox
 ) -> None:

@@ -396,6 +396,13 @@ REQUESTS: Final[Mapping[str, Requests]] = {
 """By path, or by the name of a method of Admin."""
 
 MORE: Final[Sequence[tuple[str, Requests]]] = (
+    (
+        "/proto.API/PublishAsync",
+        [
+            api_pb2.PublishRequest(stream=f"wide{number % WIDE_COUNT}", partition=number % WIDE)
+            for number in range(MESSAGES_MAX)
+        ],
+    ),
     ("/proto.API/FetchMetadata", (api_pb2.FetchMetadataRequest(streams=NAMES),)),
     ("/proto.API/PauseStream", (api_pb2.PauseStreamRequest(name="wide1"),)),
     (

@@ -21,6 +21,7 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.node.partition.runs import POLICY_LEADER
 from liftbridge_broker.node.reading.bulk import BulkRange, BulkRead
@@ -30,6 +31,7 @@ from liftbridge_broker.node.reading.subscription import (
     Subscription,
     start_offset,
 )
+from liftbridge_broker.node.replicas import replicas
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.wire.peer.frame import open_frame
@@ -487,6 +489,24 @@ def test_nothing_stops_when_the_metadata_leader_dies_and_leads_no_partition(worl
 
 def test_a_silent_leader_is_replaced_by_reports_before_its_session_ends(world):
     world.create()
+    former = silenced_leader(world)
+    took = world.until(lambda: world.leader() not in (None, former))
+    assert took < 1_500
+    assert former.broker not in [
+        broker.broker for broker in world[1].node.state.brokers.values() if broker.fenced
+    ]
+
+
+def test_a_leader_may_be_silent_for_longer_the_more_partitions_have_to_move(world, monkeypatch):
+    monkeypatch.setattr(replicas, "MOVE_NS", 250 * MILLISECOND_NS)
+    world.create(partitions=12)
+    former = silenced_leader(world)
+    took = world.until(lambda: world.leader() not in (None, former))
+    assert 1_500 < took < 3_000
+
+
+def silenced_leader(world):
+    """Return the leader of the stream, which followers do not hear any more."""
     world.commit(b"a")
     former = world.leader()
     metadata = next(member for member in world.alive if member.consensus.is_leader)
@@ -497,11 +517,7 @@ def test_a_silent_leader_is_replaced_by_reports_before_its_session_ends(world):
         world.until(lambda: other.consensus.is_leader)
     for member in followers(world):
         world.deaf.add((former.broker, member.broker, Channel.DATA))
-    took = world.until(lambda: world.leader() not in (None, former))
-    assert took < 1_500
-    assert former.broker not in [
-        broker.broker for broker in world[1].node.state.brokers.values() if broker.fenced
-    ]
+    return former
 
 
 def test_a_damaged_log_tells_what_recovery_verified_of_it(world):

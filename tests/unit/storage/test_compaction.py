@@ -32,6 +32,7 @@ from liftbridge_broker.storage.cleaning.compaction import (
 )
 from liftbridge_broker.storage.log.partition_log import PartitionLog
 from liftbridge_broker.storage.log.types import EMPTY_STATE, LogLimits
+from liftbridge_testkit.log_bench import sync_log
 from liftbridge_testkit.memory_files import Fault, MemoryFiles
 from liftbridge_testkit.stores import START_WALL_NS, batch_of, key_of, values_in
 
@@ -355,9 +356,7 @@ def test_merged_segments_survive_a_crash_before_the_old_files_are_removed(bed: B
         bed.append(("a", str(number)))
         bed.roll()
     bed.append(("b", "5"))
-    for handle in bed.log.unsynced():
-        bed.files.sync(handle)
-    bed.log.mark_synced(bed.log.log_end_offset)
+    sync_log(bed.files, bed.log)
     bed.swap(bed.job(segment_bytes_max=1 << 20))
     assert bed.replaced
     state = bed.log.state

@@ -309,7 +309,7 @@ def test_log_whose_unsynced_end_was_below_the_log_start_begins_there() -> None:
     )
     bench.append(b"here")
     assert bench.values() == {3: b"here"}
-    assert bench.paths() == [f"{3:020d}.index", f"{3:020d}.log"]
+    assert bench.paths() == [f"{3:020d}.log"]
 
 
 def test_whole_redo_file_is_completed_and_a_torn_one_dropped() -> None:

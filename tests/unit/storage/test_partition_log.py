@@ -259,7 +259,7 @@ def test_records_are_synced_when_the_sync_says_so() -> None:
     assert not bench.log.is_dirty
     bench.append(b"a", b"b")
     assert bench.log.is_dirty
-    handles = bench.log.unsynced()
+    handles = bench.log.unsynced().handles
     bench.append(b"c")
     for handle in handles:
         bench.files.sync(handle)
@@ -267,7 +267,7 @@ def test_records_are_synced_when_the_sync_says_so() -> None:
     assert (bench.log.recovery_point, bench.log.is_dirty) == (2, True)
     bench.sync()
     assert (bench.log.recovery_point, bench.log.is_dirty) == (3, False)
-    assert bench.log.unsynced() == ()
+    assert bench.log.unsynced() == ((), ())
 
 
 def test_sync_names_every_file_with_unsynced_records_and_sealed_indexes() -> None:
@@ -276,11 +276,11 @@ def test_sync_names_every_file_with_unsynced_records_and_sealed_indexes() -> Non
     bench.sync()
     for _ in range(3):
         bench.append(b"x" * 500)
-    paths = [bench.files._handles[handle].path for handle in bench.log.unsynced()]
+    paths = [bench.files._handles[handle].path for handle in bench.log.unsynced().handles]
     sealed = [index_path(0), index_path(1), index_path(2)]
     assert paths == [log_path(1), log_path(2), log_path(3), *sealed]
     bench.log.mark_synced(Offset(4))
-    assert bench.log.unsynced() == ()
+    assert bench.log.unsynced() == ((), ())
 
 
 def test_sync_in_flight_does_not_vouch_for_what_replaced_a_cut_tail() -> None:
@@ -308,7 +308,7 @@ def test_files_of_a_sync_in_flight_stay_open_until_it_is_over() -> None:
     bench = LogBench(LogLimits(100, 0))
     bench.append(b"x" * 100)
     bench.append(b"y" * 100)
-    handles = bench.log.unsynced()
+    handles = bench.log.unsynced().handles
     bench.log.set_log_start(Offset(1))
     bench.log.drop_segments_below(Offset(1))
     bench.log.truncate(Offset(1))

@@ -212,14 +212,14 @@ def test_deleted_log_waits_in_the_trash_and_is_purged_after_its_grace(bed: Store
     fill(bed, 1)
     bed.store.delete((A,), bed.now, bed.wall_ns)
     assert bed.store.log(A) is None
-    assert len(bed.files.paths("trash")) == 2
+    assert len(bed.files.paths("trash")) == 1
     bed.files.crash(None)
     bed.start({B: PLAIN})
-    assert len(bed.files.paths("trash")) == 2
+    assert len(bed.files.paths("trash")) == 1
     size = sum(len(bed.files.content(path)) for path in bed.files.paths("trash"))
     assert size > 100
     bed.advance(400 * MS)
-    assert len(bed.files.paths("trash")) == 2
+    assert len(bed.files.paths("trash")) == 1
     bed.advance(200 * MS)
     assert bed.files.paths("trash") == ()
     assert bed.told("trash_purged") == [{"entries": 1, "bytes": size}]

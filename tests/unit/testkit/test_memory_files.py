@@ -140,6 +140,20 @@ def test_submitted_sync_covers_what_was_appended_before_it_was_submitted() -> No
     assert files.content("a") == b"before"
 
 
+def test_submitted_sync_makes_names_durable_after_contents() -> None:
+    files = MemoryFiles()
+    files.make_directory("d")
+    files.sync_directory("")
+    handle = files.open("d/a", create=True)
+    files.append(handle, b"x")
+    files.submit_sync(Token(1), [handle], ["gone", "d"])
+    before = files.power.points
+    assert files.calls.pump() == (FileEvent(Token(1)),)
+    assert [one for one, _ in list(files.power.log)[before:]] == ["sync", "sync_directory"]
+    files.crash(None)
+    assert files.content("d/a") == b"x"
+
+
 def test_file_is_closed_once_and_a_process_that_ended_closed_all_of_its_own() -> None:
     files = MemoryFiles()
     former = files.open("a", create=True)

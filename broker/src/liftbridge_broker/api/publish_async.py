@@ -46,6 +46,9 @@ DRAIN_SECONDS: Final = 5.0
 PIECE_BYTES: Final = 32 * 1024
 """Bytes of messages with headers published at once: at most about 5,000 headers."""
 
+PIECE_RUNS: Final = 16
+"""Runs published at once: the first record of a partition creates files, which takes up to 1 ms."""
+
 AsyncError = api_pb2.PublishAsyncError
 
 
@@ -69,6 +72,8 @@ def async_code(error: LiftbridgeError) -> "AsyncError.Code":
 _PARSE: Final = with_lists(api_pb2.PublishRequest).FromString
 _PARSE_LARGE: Final = without_maps(api_pb2.PublishRequest).FromString
 _ROUTE: Final = attrgetter("stream", "partition", "ackPolicy")
+_Route = tuple[str, int, int]
+_Run = tuple[_Route, list[api_pb2.PublishRequest]]
 
 
 class _RunAcks:
@@ -143,32 +148,36 @@ class PublishAsyncCall:
         if max(map(len, messages)) > self.context.record_bytes_max:
             messages = self._without_large(messages)
         requests, is_damaged = _decode(messages)
+        runs = _runs_of(requests)
         # Without headers a message costs about as much as any other, and there are few enough.
-        if sum(map(len, messages)) > PIECE_BYTES and any(request.headers for request in requests):
+        has_much = sum(map(len, messages)) > PIECE_BYTES and any(one.headers for one in requests)
+        if has_much or len(runs) > PIECE_RUNS:
             self.call.go_on(self._publish_pieces(requests, messages, is_damaged=is_damaged))
         else:
-            self._publish_all(requests, messages, is_damaged=is_damaged)
+            self._publish_all(runs, messages, is_damaged=is_damaged)
 
     def _publish_pieces(
         self, requests: list[api_pb2.PublishRequest], messages: list[bytes], *, is_damaged: bool
     ) -> Iterator[None]:
         """Publish requests in steps, between the turns of other connections."""
-        start = size = 0
-        for end, raw in enumerate(messages[: len(requests)], start=1):
+        start = size = run_count = 0
+        route = None
+        for end, (request, raw) in enumerate(zip(requests, messages, strict=False), start=1):
             size += len(raw)
-            if size >= PIECE_BYTES:
-                self._publish_all(requests[start:end], messages[start:end], is_damaged=False)
-                start, size = end, 0
+            before, route = route, _ROUTE(request)
+            run_count += route != before
+            if size >= PIECE_BYTES or run_count >= PIECE_RUNS:
+                piece = _runs_of(requests[start:end])
+                self._publish_all(piece, messages[start:end], is_damaged=False)
+                start, size, run_count, route = end, 0, 0, None
                 yield
-        self._publish_all(requests[start:], messages[start:], is_damaged=is_damaged)
+        self._publish_all(_runs_of(requests[start:]), messages[start:], is_damaged=is_damaged)
 
-    def _publish_all(
-        self, requests: list[api_pb2.PublishRequest], messages: list[bytes], *, is_damaged: bool
-    ) -> None:
+    def _publish_all(self, runs: list[_Run], messages: list[bytes], *, is_damaged: bool) -> None:
         """Publish decoded requests in order.
 
         Args:
-            requests: They.
+            runs: They, with their routes.
             messages: Their bytes as received, perhaps followed by those of others.
             is_damaged: Whether an invalid request followed, which ends the call.
         """
@@ -176,8 +185,7 @@ class PublishAsyncCall:
         now, wall_ns = clock.now(), clock.wall_ns()
         start = delay_ns = 0
         slowest = ""
-        for route, group in groupby(requests, _ROUTE):
-            run = list(group)
+        for route, run in runs:
             end = start + len(run)
             owed_ns = self._publish(route, run, map(len, messages[start:end]), now, wall_ns)
             start = end
@@ -189,7 +197,7 @@ class PublishAsyncCall:
 
     def _publish(
         self,
-        route: tuple[str, int, int],
+        route: _Route,
         requests: list[api_pb2.PublishRequest],
         sizes: Iterable[int],
         now: Instant,
@@ -336,6 +344,11 @@ class PublishAsyncCall:
         if self._drain_timer is not None:
             self._drain_timer.cancel()
             self._drain_timer = None
+
+
+def _runs_of(requests: list[api_pb2.PublishRequest]) -> list[_Run]:
+    """Return consecutive messages for the same partition and policy together."""
+    return [(route, list(group)) for route, group in groupby(requests, _ROUTE)]
 
 
 def _decode(messages: list[bytes]) -> tuple[list[api_pb2.PublishRequest], bool]:

@@ -163,8 +163,8 @@ CLUSTERING: Final = (
         "clustering.replica.max.leader.timeout",
         Kind.DURATION,
         "600ms",
-        "Silence of the leader of a partition after which a replica reports it. The original has "
-        "15s.",
+        "Silence of the leader of a partition after which a replica reports it; 0.2ms more for "
+        "each partition of the replica's broker that it leads. The original has 15s.",
         minimum=10 * MILLISECOND_NS,
         maximum=60 * MINUTE_NS,
     ),

@@ -191,7 +191,7 @@ class Node:
         is_shared = partition.group and run.publisher is None and run.offsets is None
         if isinstance(partition, RemotePartition) or is_shared:
             self._forwarding.publish(partition, run, now)
-            self._arm()
+            self.context.alarm.look(now)
         else:
             partition.publish(run, now, wall_ns)
 

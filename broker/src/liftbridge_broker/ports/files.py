@@ -11,7 +11,7 @@ Paths are relative to the data directory, `/`-separated, without `.` or `..`. Ev
 - *Blocking*: for start, recovery, roll and rare administration; bounded work each.
 
 Durability, which the simulated implementation enforces: appended bytes survive a crash only after a
-sync of the file; a created, renamed or removed name only after `sync_directory` of its folder.
+sync of the file; a created, renamed or removed name only after a sync of its folder.
 """
 
 from collections.abc import Sequence
@@ -110,8 +110,13 @@ class Files(Protocol):
         """Make contents and length durable (`fdatasync`)."""
         ...
 
-    def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
-        """Do as `sync` for several files, one event for all of them."""
+    def submit_sync(
+        self, token: Token, handles: Sequence[FileHandle], directories: Sequence[str] = ()
+    ) -> None:
+        """Do as `sync` for several files, then as `sync_directory`; one event for all of them.
+
+        A directory that has moved or gone meanwhile is passed over.
+        """
         ...
 
     def free_bytes(self) -> int:

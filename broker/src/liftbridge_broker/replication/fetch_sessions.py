@@ -270,6 +270,8 @@ class LeaderSessionLimits(NamedTuple):
         reply_bytes_max: Bytes of records in one answer; the last partition may exceed it.
         partition_bytes_max: Bytes of records of one partition in one answer; at least one batch is
             sent.
+        partitions_max: Partitions with records in one answer: the follower appends to each log by
+            itself, in one turn.
     """
 
     hold_ns: int = 300 * MILLISECOND_NS
@@ -277,6 +279,7 @@ class LeaderSessionLimits(NamedTuple):
     resend_ns: int = 200 * MILLISECOND_NS
     reply_bytes_max: int = 1024 * KIB
     partition_bytes_max: int = 256 * KIB
+    partitions_max: int = 32
 
 
 class Answer(NamedTuple):
@@ -355,6 +358,7 @@ class LeaderSession:
         "_clock",
         "_follower_broker_epoch",
         "_later",
+        "_later_at",
         "_limits",
         "_members",
         "_parked",
@@ -398,6 +402,7 @@ class LeaderSession:
         self._quiet: dict[PartitionId, None] = {}
         self._quiet_until: Instant | None = None
         self._later: dict[PartitionId, Instant] = {}
+        self._later_at: Instant | None = None  # no entry of it is due earlier
 
     @property
     def partition_count(self) -> int:
@@ -466,6 +471,7 @@ class LeaderSession:
         self._ready.clear()
         self._clear_quiet()
         self._later.clear()
+        self._later_at = None
         self._parked = None
 
     def _answer_parked(self, now: Instant) -> list[Answer]:
@@ -568,27 +574,36 @@ class LeaderSession:
         due = Instant(parked.since + self._limits.hold_ns)
         if self._quiet_until is not None:
             due = min(due, self._quiet_until)
-        return min(due, *self._later.values()) if self._later else due
+        return due if self._later_at is None else min(due, self._later_at)
 
     def _take_later(self, now: Instant) -> None:
-        if self._later:
-            due = [partition for partition, at in self._later.items() if at <= now]
-            for partition in due:
-                del self._later[partition]
-                self._ready[partition] = None
+        if self._later_at is None or now < self._later_at:
+            return
+        due = [partition for partition, at in self._later.items() if at <= now]
+        for partition in due:
+            del self._later[partition]
+            self._ready[partition] = None
+        self._later_at = min(self._later.values(), default=None)
+
+    def _put_later(self, partition: PartitionId, at: Instant) -> None:
+        """Serve a partition again at a time, unless a fetch shows that this is not necessary."""
+        self._later[partition] = at
+        self._later_at = at if self._later_at is None else min(self._later_at, at)
 
     def _gather_ready(self, gathered: _Gathered, now: Instant) -> None:
         """Gather partitions with news until the answer is full.
 
         The remaining partitions are first in the next answer.
         """
-        budget = self._limits.reply_bytes_max
+        budget, count = self._limits.reply_bytes_max, 0
         ready = self._ready
         for partition in list(ready):
-            if budget <= 0:
+            if budget <= 0 or count >= self._limits.partitions_max:
                 break
             del ready[partition]
-            budget -= self._gather(partition, self._members[partition], gathered, budget, now)
+            size = self._gather(partition, self._members[partition], gathered, budget, now)
+            budget -= size
+            count += size > 0
 
     def _gather(
         self,
@@ -620,7 +635,8 @@ class LeaderSession:
                 gathered.heads.append(_head(member, led, size))
                 self._quiet.pop(partition, None)
                 member.sent_offset = offset
-                member.resend_at = self._later[partition] = Instant(now + self._limits.resend_ns)
+                member.resend_at = Instant(now + self._limits.resend_ns)
+                self._put_later(partition, member.resend_at)
                 led.on_answered(self.follower, self._clock.last_fetch)
                 return size
         if (
@@ -650,7 +666,7 @@ class LeaderSession:
         """Return whether these records were sent recently and may be in flight."""
         if member.position.fetch_offset != member.sent_offset or now >= member.resend_at:
             return False
-        self._later[partition] = member.resend_at
+        self._put_later(partition, member.resend_at)
         return True
 
     def _gather_quiet(self, gathered: _Gathered) -> None:

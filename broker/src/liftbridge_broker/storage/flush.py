@@ -292,11 +292,12 @@ class FlushDriver:
         assert self._flight is None
         logs: list[tuple[StoredLog, Offset]] = []
         handles: list[FileHandle] = []
+        directories: list[str] = []
         queue = self._commit
-        self._take(queue, len(queue.waiting), logs, handles)
+        self._take(queue, len(queue.waiting), logs, handles, directories)
         for queue in self._unhurried.values():
             if queue.deadline is not None and queue.deadline <= now:
-                self._take(queue, UNHURRIED_COUNT_MAX - len(logs), logs, handles)
+                self._take(queue, UNHURRIED_COUNT_MAX - len(logs), logs, handles, directories)
                 if not queue.waiting:
                     queue.deadline = None
         has_journal = self._add_journal(handles, now)
@@ -310,7 +311,7 @@ class FlushDriver:
         token = self._new_token()
         self._flight = _Flight(token, now, logs, has_journal, waiters)
         self.slowness.begin(now)
-        self._files.submit_sync(token, handles)
+        self._files.submit_sync(token, handles, directories)
 
     def _take(
         self,
@@ -318,6 +319,7 @@ class FlushDriver:
         count_max: int,
         logs: list[tuple[StoredLog, Offset]],
         handles: list[FileHandle],
+        directories: list[str],
     ) -> None:
         """Move up to `count_max` logs of a queue into a flight."""
         if count_max <= 0:
@@ -329,7 +331,9 @@ class FlushDriver:
             stored.is_waiting = False
             log = stored.log
             stored.counted_bytes = log.size_bytes
-            handles += log.unsynced()
+            unsynced = log.unsynced()
+            handles += unsynced.handles
+            directories += unsynced.directories
             logs.append((stored, log.log_end_offset))
 
     def _add_journal(self, handles: list[FileHandle], now: Instant) -> bool:

@@ -99,9 +99,11 @@ class HoldingFiles(MemoryFiles):
         self.is_holding = False
         self._held = list(self.calls.waiting)
 
-    def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
+    def submit_sync(
+        self, token: Token, handles: Sequence[FileHandle], directories: Sequence[str] = ()
+    ) -> None:
         """See the port."""
-        super().submit_sync(token, handles)
+        super().submit_sync(token, handles, directories)
         if self.is_holding and any(self._handles[one].path.startswith(STREAMS) for one in handles):
             self._held.append(self.calls.waiting.pop())
 

@@ -87,10 +87,7 @@ class LogBench:
 
     def sync(self) -> None:
         """Sync everything and update the journal."""
-        end = self.log.log_end_offset
-        for handle in self.log.unsynced():
-            self.files.sync(handle)
-        self.log.mark_synced(end)
+        sync_log(self.files, self.log)
         self.journal = self.log.state
 
     def stop(self) -> None:
@@ -123,6 +120,17 @@ class LogBench:
     def paths(self) -> list[str]:
         """Return the names of the files in the log's directory."""
         return [path.removeprefix(DIRECTORY + "/") for path in self.files.paths(DIRECTORY)]
+
+
+def sync_log(files: MemoryFiles, log: PartitionLog) -> None:
+    """Sync everything in a log."""
+    end = log.log_end_offset
+    handles, directories = log.unsynced()
+    for handle in handles:
+        files.sync(handle)
+    for directory in directories:
+        files.sync_directory(directory)
+    log.mark_synced(end)
 
 
 def snapshot(files: MemoryFiles, under: str = "") -> dict[str, bytes]:

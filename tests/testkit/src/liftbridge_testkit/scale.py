@@ -1,10 +1,11 @@
-"""Measures the cost of many partitions to a real cluster: idle CPU, loss of a broker, restart.
+"""Measures the cost of many partitions to a real cluster: first records, idle CPU, loss, restart.
 
 Three brokers, factor 3, default settings. `python -m liftbridge_testkit.scale` creates 1,000
-partitions (`--partitions`) with a few messages in each, lets the cluster idle, kills the broker
+partitions (`--partitions`), publishes ten messages to each, lets the cluster idle, kills the broker
 that leads most, waits until every partition has a leader again, and starts that broker again.
 
-It measures the CPU of each idle broker, the time from SIGKILL until the last partition has a
+It measures the time of the creation and of the first records, the leaderships that moved meanwhile,
+the memory and the CPU of each idle broker, the time from SIGKILL until the last partition has a
 leader, and the time from the start of the broker until it serves and until every replica is in sync
 again.
 """
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 STREAM_PARTITIONS: Final = 50
 MESSAGES: Final = 10
-CREATE_SECONDS: Final = 120.0
 SECONDS_MAX: Final = 120.0
+"""Maximum time of one call, and of one wait."""
 
 
 class Figure(NamedTuple):
@@ -61,8 +62,18 @@ def leaders(cluster: ClusterKit, at: str = "") -> Counter[str]:
     return Counter(partition.leader for partition in partitions(cluster, at))
 
 
-def create(cluster: ClusterKit, count: int) -> None:
-    """Create partitions in streams of `STREAM_PARTITIONS`."""
+def led_by(cluster: ClusterKit) -> set[tuple[str, int, str]]:
+    """Return all partitions with their leaders."""
+    return {
+        (stream.name, partition.id, partition.leader)
+        for stream in cluster.metadata().streamMetadata
+        for partition in stream.partitions.values()
+    }
+
+
+def create(cluster: ClusterKit, count: int) -> float:
+    """Create partitions in streams of `STREAM_PARTITIONS`; return the seconds it took."""
+    begin = monotonic()
     with cluster["b1"].channel() as channel:
         for number, first in enumerate(range(0, count, STREAM_PARTITIONS)):
             request = api_pb2.CreateStreamRequest(
@@ -71,13 +82,15 @@ def create(cluster: ClusterKit, count: int) -> None:
                 partitions=min(STREAM_PARTITIONS, count - first),
                 replicationFactor=3,
             )
-            api(channel).CreateStream(request, timeout=CREATE_SECONDS)
+            api(channel).CreateStream(request, timeout=SECONDS_MAX)
             say(f"created {first + request.partitions} of {count} partitions")
     await_in_sync(cluster)
+    return monotonic() - begin
 
 
-def fill(cluster: ClusterKit, count: int) -> None:
-    """Publish `MESSAGES` to each partition, with acks of all."""
+def fill(cluster: ClusterKit, count: int) -> float:
+    """Publish `MESSAGES` to each partition, with acks of all; return the seconds it took."""
+    begin = monotonic()
 
     def requests() -> Iterator[api_pb2.PublishRequest]:
         for number in range(count * MESSAGES):
@@ -97,6 +110,7 @@ def fill(cluster: ClusterKit, count: int) -> None:
             if number == count * MESSAGES:
                 break
     say(f"published {MESSAGES} messages to each")
+    return monotonic() - begin
 
 
 def await_in_sync(cluster: ClusterKit) -> None:
@@ -138,28 +152,54 @@ def lose_leader(cluster: ClusterKit) -> tuple[str, int, float]:
     return victim, count, monotonic() - moment
 
 
-def measure(cluster: ClusterKit, count: int, idle_seconds: float) -> Iterator[Figure]:
-    """Yield all figures, in turn."""
-    create(cluster, count)
-    fill(cluster, count)
+def first_ack(cluster: ClusterKit) -> None:
+    """Create a stream of three replicas and publish a message that all of them have."""
+    with cluster["b1"].channel() as channel:
+        created = api_pb2.CreateStreamRequest(name="first", subject="first", replicationFactor=3)
+        published = api_pb2.PublishRequest(stream="first", value=b"v", ackPolicy=api_pb2.ALL)
+        api(channel).CreateStream(created, timeout=SECONDS_MAX, wait_for_ready=True)
+        api(channel).Publish(published, timeout=SECONDS_MAX)
+
+
+def measure(work: Path, count: int, idle_seconds: float) -> Iterator[Figure]:
+    """Start a cluster and yield all figures, in turn."""
+    kit = ClusterKit(work, has_proxies=False)
+    begin = monotonic()
+    with kit as cluster:
+        first_ack(cluster)
+        yield Figure("start of a new cluster until its first ack", monotonic() - begin, 2.0, "s")
+        yield from measure_partitions(cluster, count, idle_seconds)
+
+
+def measure_partitions(cluster: ClusterKit, count: int, idle_seconds: float) -> Iterator[Figure]:
+    """Yield the figures that depend on the number of partitions."""
+    yield Figure("creation", create(cluster, count), 60.0, "s")
+    before = led_by(cluster)
+    spread = Counter(leader for _, _, leader in before).values()
+    yield Figure("most leaderships less fewest", max(spread) - min(spread), 0.05 * count, "")
+    say(f"first records: {fill(cluster, count):.1f} s")
+    yield Figure("leaderships moved by first records", len(led_by(cluster) - before), 1, "")
     shares = idle_cpu(cluster, idle_seconds)
     say("idle: " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
+    largest = max(broker.rss_bytes() for broker in cluster.brokers.values()) / 1e6
+    yield Figure("memory of the largest broker", largest, 600.0, "MB")
     yield Figure("idle CPU, the busiest broker", 100 * max(shares.values()), 15.0, "% of a core")
     victim, led, seconds = lose_leader(cluster)
     say(f"{victim} led {led} partitions: {seconds:.2f} s until all were led")
     yield Figure(f"kill -9 of the leader of {led} partitions, all led again", seconds, 3.0, "s")
     begin = monotonic()
     cluster.start(victim)
-    yield Figure("restart until it serves", monotonic() - begin, 10.0, "s")
+    start_max = 2.0 if count <= 1_000 else 20.0
+    yield Figure("restart until it serves", monotonic() - begin, start_max, "s")
     await_in_sync(cluster)
-    yield Figure("restart until every replica is in sync", monotonic() - begin, 10.0, "s")
+    yield Figure("restart until every replica is in sync", monotonic() - begin, 20.0, "s")
     begin = monotonic()
     cluster.stop(victim)
-    yield Figure("controlled stop", monotonic() - begin, 10.0, "s")
+    yield Figure("controlled stop", monotonic() - begin, 20.0, "s")
     begin = monotonic()
     cluster.start(victim)
     await_in_sync(cluster)
-    yield Figure("start after it until every replica is in sync", monotonic() - begin, 10.0, "s")
+    yield Figure("start after it until every replica is in sync", monotonic() - begin, 20.0, "s")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -170,8 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, default=Path(".bench/scale.json"))
     options = parser.parse_args(arguments)
     about = machine(0.0)
-    with tempfile.TemporaryDirectory(prefix="scale-") as name, ClusterKit(Path(name)) as cluster:
-        found = list(measure(cluster, options.partitions, options.idle_seconds))
+    with tempfile.TemporaryDirectory(prefix="scale-") as name:
+        found = list(measure(Path(name), options.partitions, options.idle_seconds))
     options.output.parent.mkdir(parents=True, exist_ok=True)
     document = {"machine": about, "figures": [figure._asdict() for figure in found]}
     options.output.write_text(json.dumps(document, indent=1) + "\n")

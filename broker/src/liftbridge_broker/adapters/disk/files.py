@@ -11,6 +11,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter_ns
 from typing import ClassVar, Final
@@ -136,13 +137,8 @@ class LocalFiles:
     def sync_directory(self, path: str) -> None:
         """Implement `Files.sync_directory`."""
         try:
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-            descriptor = os.open(self._place(path), flags)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
+            _sync_names(self._place(path), path)
+        except FileNotFoundError as error:
             raise translated(error, "sync directory", path) from error
 
     def open(self, path: str, *, create: bool = False) -> FileHandle:
@@ -243,13 +239,18 @@ class LocalFiles:
         """Implement `Files.sync`."""
         _sync(self._descriptors[handle], self._paths[handle])
 
-    def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
+    def submit_sync(
+        self, token: Token, handles: Sequence[FileHandle], directories: Sequence[str] = ()
+    ) -> None:
         """Implement `Files.submit_sync`."""
         wanted = [(self._descriptors[handle], self._paths[handle]) for handle in handles]
 
         def run() -> bytes:
             for descriptor, path in wanted:
                 _sync(descriptor, path)
+            for path in directories:
+                with suppress(FileNotFoundError):  # it moved to the trash
+                    _sync_names(self._place(path), path)
             return b""
 
         self._submit(self._writer, Job(token, run, tuple(handles)))
@@ -370,6 +371,20 @@ def _rewrite(source: int, target: int, position: int) -> None:
             written = os.pwrite(target, view, position)
             position += written
             view = view[written:]
+
+
+def _sync_names(place: Path, path: str) -> None:
+    """Make the names in a directory durable; raise `FileNotFoundError` without one."""
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise translated(error, "sync directory", path) from error
 
 
 def _sync(descriptor: int, path: str) -> None:

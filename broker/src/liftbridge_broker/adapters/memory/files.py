@@ -243,7 +243,9 @@ class MemoryFiles:
         file, path = self._handles[handle]
         self._sync(file, path, file.sequence)
 
-    def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
+    def submit_sync(
+        self, token: Token, handles: Sequence[FileHandle], directories: Sequence[str] = ()
+    ) -> None:
         """Implement `Files.submit_sync`."""
         wanted = [
             (*self._handles[handle], self._handles[handle].file.sequence) for handle in handles
@@ -252,6 +254,8 @@ class MemoryFiles:
         def run() -> bytes:
             for file, path, sequence in wanted:
                 self._sync(file, path, sequence)
+            for path in filter(self.exists, directories):
+                self.sync_directory(path)
             return b""
 
         self.calls.submit(token, run)

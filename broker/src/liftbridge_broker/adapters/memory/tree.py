@@ -1,10 +1,14 @@
 """Names of files in memory: their visible state, and the state that would survive."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from random import Random
+from typing import TypeVar
 
 from liftbridge_broker.adapters.memory.inodes import File
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +36,11 @@ class Tree:
 
     def __init__(self) -> None:
         self.root = Directory()
-        self._unsynced: list[tuple[NameChange, ...]] = []
+        self._number = 0
+        self._unsynced: dict[int, tuple[NameChange, ...]] = {}
+        # Numbers of these changes by directory, and by directory and name.
+        self._of_directory: defaultdict[int, set[int]] = defaultdict(set)
+        self._of_name: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
 
     def find(self, path: str) -> Entry | None:
         """Return what has a path; `None` for nothing."""
@@ -77,35 +85,41 @@ class Tree:
                 del directory.entries[name]
             else:
                 directory.entries[name] = after
-        self._unsynced.append(changes)
+            self._of_directory[id(directory)].add(self._number)
+            self._of_name[id(directory), name].add(self._number)
+        self._unsynced[self._number] = changes
+        self._number += 1
 
     def sync(self, directory: Directory) -> None:
         """Make the changes of a directory durable."""
-        kept: list[tuple[NameChange, ...]] = []
-        durable: list[tuple[NameChange, ...]] = []
-        names: set[tuple[int, str]] = set()
-        for changes in reversed(self._unsynced):
-            keys = {(id(one[0]), one[1]) for one in changes}
+        durable: set[int] = set()
+        numbers = list(self._of_directory.get(id(directory), ()))
+        while numbers:
+            number = numbers.pop()
+            durable.add(number)
             # A change includes earlier changes of its names, also in other directories.
-            if not keys.isdisjoint(names) or any(one[0] is directory for one in changes):
-                names |= keys
-                durable.append(changes)
-            else:
-                kept.append(changes)
-        for changes in reversed(durable):
+            for parent, name, _, _ in self._unsynced[number]:
+                earlier = {one for one in self._of_name[id(parent), name] if one < number}
+                numbers += earlier - durable
+        for number in sorted(durable):
+            changes = self._unsynced.pop(number)
             _make_durable(changes)
-        self._unsynced = kept[::-1]
+            for parent, name, _, _ in changes:
+                _discard(self._of_directory, id(parent), number)
+                _discard(self._of_name, (id(parent), name), number)
 
     def crash(self, keep: Random | None) -> None:
         """Leave the durable names, and those of unsynced changes that `keep` chooses."""
-        for changes in self._unsynced:
+        for changes in self._unsynced.values():
             if keep is None or keep.random() < 0.5:
                 continue
             # Dependencies need no extra check: a change survives only together with the state that
             # it was made on.
             if _is_possible(changes):
                 _make_durable(changes)
-        self._unsynced = []
+        self._unsynced.clear()
+        self._of_directory.clear()
+        self._of_name.clear()
         for directory in self._directories():
             directory.entries = dict(directory.durable)
 
@@ -141,6 +155,13 @@ def leaves_first(directory: Directory, name: str) -> Iterator[tuple[Directory, s
         if isinstance(node, Directory):
             queue.extend((node, child) for child in sorted(node.entries))
     return reversed(leaves)
+
+
+def _discard(table: dict[_Key, set[int]], key: _Key, number: int) -> None:
+    """Remove a number from a set of a table, and the set when it is empty."""
+    table[key].discard(number)
+    if not table[key]:
+        del table[key]
 
 
 def _make_durable(changes: tuple[NameChange, ...]) -> None:

@@ -20,7 +20,7 @@ from liftbridge_broker.model.ids import (
     earliest,
 )
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.model.units import MILLISECOND_NS
+from liftbridge_broker.model.units import MICROSECOND_NS, MILLISECOND_NS
 from liftbridge_broker.node.partition.listening import Listening
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role
@@ -42,6 +42,10 @@ from liftbridge_broker.wire.peer.messages import PeerHeader
 
 WATCHES: Final = 4
 """Wake-ups within a reportable silence, so that a stalled loop shows as a gap."""
+
+MOVE_NS: Final = 200 * MICROSECOND_NS
+"""Silence that a leader is allowed more for each partition that it leads: about what the election
+of another one costs. A pause that is shorter than the move of all of them is better waited for."""
 
 RESIGN_NS: Final = 10_000 * MILLISECOND_NS
 """Time between two attempts to transfer leaderships because of a full disk."""
@@ -426,16 +430,16 @@ class Replicas:
         roles = self.roles
         for following in [self.following[partition_id] for partition_id in roles.refused]:
             following.repair()
-        watched, roles.watched = roles.watched, {}
-        for leading in [self.leading[partition_id] for partition_id in watched]:
-            if not leading.is_current:
-                continue
+        for partition_id in [one for one, due in roles.watched.items() if due <= now]:
+            if roles.watched.pop(partition_id, None) is None:
+                continue  # a proposal before it ended its role
+            leading = self.leading[partition_id]
             due = leading.next_deadline()
             if due is None or due <= now:
                 leading.propose_if_due(now)
                 due = leading.next_deadline()
             if due is not None and leading.is_current:
-                roles.watched[leading.partition_id] = None
+                roles.watched[partition_id] = due
         if roles.watched or roles.refused:
             roles.look_at = Instant(now + LOOK_NS)
 
@@ -443,12 +447,13 @@ class Replicas:
         """Return reports about partitions whose leader is silent (F4)."""
         if not session.partition_count:
             return []
-        if now - session.heard_at >= self._limits.follower.silence_ns:
+        heard_at = _allowed_until(session)
+        if now - heard_at >= self._limits.follower.silence_ns:
             looked_at = [one for one in self.following.values() if one.leader == leader]
         else:
             refused = (self.following[partition_id] for partition_id in self.roles.refused)
             looked_at = [one for one in refused if one.leader == leader]
-        silences = (following.silence(session.heard_at, now) for following in looked_at)
+        silences = (following.silence(heard_at, now) for following in looked_at)
         return [silence for silence in silences if silence is not None]
 
     def repeat_reports(self) -> None:
@@ -485,8 +490,13 @@ class Replicas:
 
     def _next_suspicion(self, session: FollowerSession) -> Instant:
         """Return the time of the next check of a silent leader, repeated during the silence."""
-        first = Instant(session.heard_at + self._limits.follower.silence_ns)
+        first = Instant(_allowed_until(session) + self._limits.follower.silence_ns)
         return first if first > self._ran_at else Instant(self._ran_at + LOOK_NS)
+
+
+def _allowed_until(session: FollowerSession) -> Instant:
+    """Return the time from which a leader's silence counts."""
+    return Instant(session.heard_at + MOVE_NS * session.partition_count)
 
 
 def _ignore(_outcome: object) -> None:

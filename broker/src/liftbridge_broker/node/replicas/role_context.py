@@ -63,7 +63,8 @@ class RoleContext:
         catch_up: Throttle for replicas that reassignments add.
         fetching: Sessions with leaders, by broker.
         serving: Sessions with followers, by broker.
-        watched: Led partitions whose in-sync set may have to change.
+        watched: Led partitions whose in-sync set may have to change, with the time of the next
+            check.
         refused: Followed partitions whose position was sent again after a pause.
         look_at: Time of the next check of both.
         is_due: Whether a session has something to send in this turn.
@@ -84,7 +85,7 @@ class RoleContext:
         self.catch_up = CatchUp(lambda: context.state.catch_up_rate)
         self.fetching: dict[BrokerId, FollowerSession] = {}
         self.serving: dict[BrokerId, LeaderSession] = {}
-        self.watched: dict[PartitionId, None] = {}
+        self.watched: dict[PartitionId, Instant] = {}
         self.refused: dict[PartitionId, None] = {}
         self.look_at: Instant | None = None
         self.is_due = False
@@ -98,7 +99,7 @@ class RoleContext:
 
     def watch(self, partition_id: PartitionId) -> None:
         """Schedule a check of the in-sync set."""
-        self.watched[partition_id] = None
+        self.watched[partition_id] = self.context.now
         self.look_soon()
 
     def wake(self, *sessions: FollowerSession | LeaderSession) -> None:

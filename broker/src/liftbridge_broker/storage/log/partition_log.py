@@ -20,7 +20,7 @@ from liftbridge_broker.storage.log.reader import LogReader
 from liftbridge_broker.storage.log.recovery import recover
 from liftbridge_broker.storage.log.segment import CLEANED_SUFFIX, Segment
 from liftbridge_broker.storage.log.state import LogState
-from liftbridge_broker.storage.log.types import LogLimits, RecoveryReport, SegmentInfo
+from liftbridge_broker.storage.log.types import LogLimits, RecoveryReport, SegmentInfo, Unsynced
 
 INDEX_HANDLES_MAX: Final = 8
 """Index files kept open for the next sync; losing older files costs only a rebuild."""
@@ -227,7 +227,8 @@ class PartitionLog:
     def roll(self) -> None:
         """Seal the active segment and start a new one; no-op if it is empty.
 
-        In commit mode the sealed segment is synced first: a batch in the new segment must never be
+        The name of the sealed segment is made durable first, so that no power cut leaves a gap
+        between files; in commit mode also its records: a batch in the new segment must never be
         durable before the batches in front of it.
 
         Raises:
@@ -238,6 +239,9 @@ class PartitionLog:
             return
         if self.commit and self.is_dirty:
             self._files.sync(segment.open())
+        if segment.is_name_new:  # guard Log.names_in_order
+            self._files.sync_directory(self.directory)
+            segment.is_name_new = False
         self._write_index(segment)
         segment.is_sealed = True
         self._start_segment(self.log_end_offset)
@@ -260,8 +264,8 @@ class PartitionLog:
         compacted = (segment.base_offset for segment in self._segments if segment.is_compacted)
         return next(compacted, self.log_end_offset)
 
-    def unsynced(self) -> tuple[FileHandle, ...]:
-        """Return the handles to sync, after which `mark_synced(log_end_offset)` may be called.
+    def unsynced(self) -> Unsynced:
+        """Return what to sync, after which `mark_synced(log_end_offset)` may be called.
 
         Starts a sync: at most one is in flight for a log, and until `mark_synced` its handles stay
         open. Also names index files of sealed segments, whose loss would only cost a rebuild.
@@ -281,7 +285,10 @@ class PartitionLog:
         self._syncing_indexes += self._index_handles
         self._index_handles.clear()
         self._sync_limit = Offset(OFFSET_MAX)
-        return (*reversed(handles), *self._syncing_indexes)
+        is_new = any(segment.is_name_new for segment in self._syncing)  # guard Log.names
+        return Unsynced(
+            (*reversed(handles), *self._syncing_indexes), (self.directory,) if is_new else ()
+        )
 
     def mark_synced(self, log_end_offset: Offset) -> None:
         """Record that the sync that `unsynced` started succeeded.
@@ -293,6 +300,8 @@ class PartitionLog:
         limit = min(log_end_offset, self._sync_limit)
         self.recovery_point = max(self.recovery_point, limit)
         assert self.recovery_point <= self.log_end_offset
+        for segment in self._syncing:
+            segment.is_name_new = False
         self._end_sync()
 
     def _end_sync(self) -> None:
@@ -551,12 +560,14 @@ class PartitionLog:
         Raises:
             FilesError: A sync failed: the stop is not clean.
         """
-        end = self.log_end_offset
-        if self.is_dirty and not self.is_offline:
-            for handle in self.unsynced():
-                self._files.sync(handle)
-            self.mark_synced(end)
         if not self.is_offline:
+            if self.is_dirty:
+                for handle in self.unsynced().handles:
+                    self._files.sync(handle)
+            # Also of a file whose first record a full disk refused.
+            if any(segment.is_name_new for segment in self._segments):  # guard Log.names_at_stop
+                self._files.sync_directory(self.directory)
+            self.mark_synced(self.log_end_offset)
             self._write_index(self._active)
         self.abandon()
 

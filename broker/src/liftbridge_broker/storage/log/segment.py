@@ -101,7 +101,8 @@ class Segment:
         is_index_refused: Whether the index could not be written; retried when the whole index is
             written.
         is_index_written: Whether the index file ends with a summary of the current log.
-        has_files: Whether the files exist.
+        has_files: Whether the log file exists; the index file follows with its first block.
+        is_name_new: Whether the name of the log file may not be durable.
     """
 
     __slots__ = (
@@ -117,6 +118,7 @@ class Segment:
         "is_dead",
         "is_index_refused",
         "is_index_written",
+        "is_name_new",
         "is_sealed",
         "is_syncing",
         "largest_timestamp",
@@ -153,6 +155,7 @@ class Segment:
         self.is_index_refused = False
         self.is_index_written = False
         self.has_files = False
+        self.is_name_new = False
         self.handle: FileHandle | None = None
         self._index: SparseIndex | None = SparseIndex(base_offset)
 
@@ -186,24 +189,19 @@ class Segment:
         )
 
     def open(self) -> FileHandle:
-        """Return the handle of the log file, opened on demand; create both files durably if new.
+        """Return the handle of the log file, opened on demand and created if it is new.
+
+        The name becomes durable with the first sync of its records, which do not count before: a
+        sync takes milliseconds, and thousands of partitions may get their first record at a time.
 
         Raises:
             FilesError: The file system refused; the segment is unchanged.
         """
-        if self.handle is not None:
-            return self.handle
-        handle = self.files.open(self.path, create=not self.has_files)
-        if not self.has_files:
-            try:
-                self.files.close(self.files.open(self.index_path, create=True))
-                self.files.sync_directory(self.directory)
-            except FilesError:
-                self.files.close(handle)
-                raise
-            self.has_files = True
-        self.handle = handle
-        return handle
+        if self.handle is None:
+            self.handle = self.files.open(self.path, create=not self.has_files)
+            if not self.has_files:
+                self.has_files = self.is_name_new = True
+        return self.handle
 
     def close(self) -> bool:
         """Close the handle unless a submitted call uses it; return whether it was closed."""

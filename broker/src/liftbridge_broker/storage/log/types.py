@@ -30,6 +30,18 @@ class LogLimits(NamedTuple):
     segment_age_ns_max: int
 
 
+class Unsynced(NamedTuple):
+    """What a sync of a log includes, in this order.
+
+    Attributes:
+        handles: Files with records that may not be durable.
+        directories: The log's directory if the name of one of them may not be durable.
+    """
+
+    handles: tuple[FileHandle, ...]
+    directories: tuple[str, ...]
+
+
 class SegmentInfo(NamedTuple):
     """Description of a segment, for retention, compaction and inspection.
 

@@ -99,9 +99,11 @@ class SimFiles(MemoryFiles):
         super().submit_read(token, handle, position, length)
         self.on_busy(self.speed.read_ns * self.speed.factor)
 
-    def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
+    def submit_sync(
+        self, token: Token, handles: Sequence[FileHandle], directories: Sequence[str] = ()
+    ) -> None:
         """Implement `Files.submit_sync`; ends after the time of a sync."""
-        super().submit_sync(token, handles)
+        super().submit_sync(token, handles, directories)
         self.on_busy(self._sync_ns())
 
     def submit_remove(self, token: Token, path: str) -> None:
