@@ -12,7 +12,7 @@ import secrets
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from liftbridge_broker.access.api_tokens import PREFIX, ApiToken, parse_token
 from liftbridge_broker.access.attempts import FailedAttempts
@@ -23,12 +23,14 @@ from liftbridge_broker.access.options import IdentityOptions
 from liftbridge_broker.access.principals import Principal
 from liftbridge_broker.access.verified import KEY_BYTES, VerifiedTokens
 from liftbridge_broker.adapters.identity.hashing import Hasher
-from liftbridge_broker.adapters.identity.json_web_tokens import JwtVerifier
 from liftbridge_broker.controller.state import TokenState
 from liftbridge_broker.errors import LiftbridgeError, LimitError, UnauthenticatedError
 from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
+
+if TYPE_CHECKING:
+    from liftbridge_broker.adapters.identity.json_web_tokens import JwtVerifier
 
 Done = Callable[[Identity | LiftbridgeError], None]
 """Gets an identity that took longer to verify, or the refusal; called once."""
@@ -89,7 +91,11 @@ class CallerAuthenticator:
         self._forget_verified()
 
     def _use(self, options: IdentityOptions) -> None:
-        self._jwt = None if options.jwt is None else JwtVerifier(options.jwt)
+        self._jwt: JwtVerifier | None = None
+        if options.jwt is not None:
+            from liftbridge_broker.adapters.identity import json_web_tokens  # noqa: PLC0415 - 30 ms
+
+            self._jwt = json_web_tokens.JwtVerifier(options.jwt)
         self._options, self._by_listener = options, dict(options.by_listener)
 
     def reload_keys(self) -> None:
