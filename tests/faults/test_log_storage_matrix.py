@@ -73,6 +73,8 @@ class Cell:
                 self.old = snapshot(self.bench.files)
         if synced == RECORDS:
             self.bench.stop()
+        else:
+            self.bench.log.live_segments()[-1].write_index_block()
         assert [info.base for info in self.bench.log.segments()] == [0, 8, 16]
         self.values = self.bench.values()
         self.bench.files.kill()
