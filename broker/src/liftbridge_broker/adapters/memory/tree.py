@@ -92,15 +92,20 @@ class Tree:
 
     def sync(self, directory: Directory) -> None:
         """Make the changes of a directory durable."""
-        durable: set[int] = set()
-        numbers = list(self._of_directory.get(id(directory), ()))
-        while numbers:
-            number = numbers.pop()
-            durable.add(number)
+        waiting = sorted(self._of_directory.get(id(directory), ()))
+        durable = set(waiting)
+        bounds: dict[tuple[int, str], int] = {}
+        while waiting:
+            number = waiting.pop()
             # A change includes earlier changes of its names, also in other directories.
             for parent, name, _, _ in self._unsynced[number]:
-                earlier = {one for one in self._of_name[id(parent), name] if one < number}
-                numbers += earlier - durable
+                key = id(parent), name
+                bound = bounds.get(key, -1)
+                if number > bound:
+                    bounds[key] = number
+                    earlier = {one for one in self._of_name[key] if bound < one < number}
+                    waiting += earlier - durable
+                    durable |= earlier
         for number in sorted(durable):
             changes = self._unsynced.pop(number)
             _make_durable(changes)
