@@ -47,7 +47,7 @@ PIECE_BYTES: Final = 32 * 1024
 """Bytes of messages with headers published at once: at most about 5,000 headers."""
 
 PIECE_RUNS: Final = 16
-"""Runs published at once: the first record of a partition creates files, which takes up to 1 ms."""
+"""Runs published at once: the first record of a partition creates a file, up to 1 ms of work."""
 
 AsyncError = api_pb2.PublishAsyncError
 
