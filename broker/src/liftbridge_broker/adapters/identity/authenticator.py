@@ -91,11 +91,12 @@ class CallerAuthenticator:
         self._forget_verified()
 
     def _use(self, options: IdentityOptions) -> None:
-        self._jwt: JwtVerifier | None = None
+        verifier: JwtVerifier | None = None
         if options.jwt is not None:
             from liftbridge_broker.adapters.identity import json_web_tokens  # noqa: PLC0415 - 30 ms
 
-            self._jwt = json_web_tokens.JwtVerifier(options.jwt)
+            verifier = json_web_tokens.JwtVerifier(options.jwt)
+        self._jwt = verifier
         self._options, self._by_listener = options, dict(options.by_listener)
 
     def reload_keys(self) -> None:
