@@ -96,8 +96,9 @@ scale: install ## Measure what replicated partitions cost: first records, rest, 
 operator-scale: install ## Measure what 5,000 Streams cost the operator, on a real API server (STREAMS=5000)
 	@$(PY) -m liftbridge_testkit.kube.many --streams $(or $(STREAMS),5000)
 
-bench: install ## Measure this broker beside NATS JetStream and print the table
+bench: install ## Measure this broker beside NATS JetStream, one of each and then three, and print the tables
 	@$(PY) tests/bench/run.py
+	@$(PY) tests/bench/run.py --cluster
 
 bench-spark: install ## Measure the data source and the jobs of Spark (ROWS=2000000, ONLY="archive floor")
 	@$(PY) -m pyspark_liftbridge.java

@@ -71,7 +71,9 @@ def main() -> int:
     tables = report.markdown(samples, streams, big_log, beside, protection, rebalances, result)
     say(f"\n{tables}\nwritten: {options.output}")
     if options.docs:
-        report.replace_marked(PAGE, tables)
+        begin = report.CLUSTER_BEGIN if options.cluster else report.BEGIN
+        end = report.CLUSTER_END if options.cluster else report.END
+        report.replace_marked(PAGE, tables, begin_mark=begin, end_mark=end)
         say(f"written: {PAGE}")
     return 1 if failures else 0
 
@@ -93,7 +95,7 @@ def parse() -> argparse.Namespace:
         help="these rows only",
     )
     parser.add_argument("--systems", nargs="+", help="of jetstream, liftbridge, peer")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / ".bench/results.json")
+    parser.add_argument("-o", "--output", type=Path, help="results.json or cluster.json in .bench")
     parser.add_argument("--docs", action="store_true", help=f"put the tables into {PAGE.name}")
     parser.add_argument("--work-dir", type=Path, help="where data is written (the system's /tmp)")
     parser.add_argument("--cache", type=Path, default=ROOT / ".bench", help=argparse.SUPPRESS)
@@ -107,6 +109,8 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 3)
     options.peer = Path(options.peer) if options.peer else None
+    name = "cluster.json" if options.cluster else "results.json"
+    options.output = options.output or ROOT / ".bench" / name
     return options
 
 

@@ -34,6 +34,9 @@ FIRST_TIMES: Final = 10
 WARM_UP_SHARE: Final = 10
 """A tenth of the messages is published before, to a stream of its own."""
 
+DELIVER_RATE: Final = 1_000
+"""Messages a second of the work that measures delivery to a subscriber."""
+
 
 class ClusterJetStream:
     """Three nats-servers in one cluster, streams with file storage and three replicas."""
@@ -75,6 +78,9 @@ class ClusterJetStream:
         return {
             "cluster-publish": lambda: self._measure("js-publish", "publish", self._sizes.count),
             "cluster-latency": lambda: self._measure("js-latency", "latency", self._sizes.singles),
+            "cluster-deliver": lambda: self._measure(
+                "js-deliver", "deliver", self._sizes.singles // 5, rate=DELIVER_RATE
+            ),
         }
 
     def cpu_seconds(self) -> float:
@@ -100,14 +106,14 @@ class ClusterJetStream:
             else:
                 return
 
-    def _measure(self, command: str, stream: str, count: int) -> Sample:
+    def _measure(self, command: str, stream: str, count: int, **flags: float) -> Sample:
         found = []
         for name, number in ((f"{stream}-warm", count // WARM_UP_SHARE), (stream, count)):
             self._create(name)
-            found.append(self._publish(command, name, number))
+            found.append(self._publish(command, name, number, flags))
         return found[-1]
 
-    def _publish(self, command: str, stream: str, count: int) -> Sample:
+    def _publish(self, command: str, stream: str, count: int, flags: Mapping[str, float]) -> Sample:
         return measured(
             lambda: self._load.run(
                 command,
@@ -117,6 +123,7 @@ class ClusterJetStream:
                 count=count,
                 size=self._sizes.value_bytes,
                 window=self._sizes.window,
+                **flags,
             ),
             self.cpu_seconds,
         )
@@ -183,7 +190,16 @@ class ClusterLiftbridge:
             "cluster-publish": lambda: self._measure(
                 "lb-publish", "publish", count, window=self._sizes.window
             ),
+            "cluster-publish-four": lambda: self._measure(
+                "lb-publish", "publish4", count, window=self._sizes.window, streams=4, conns=4
+            ),
             "cluster-latency": lambda: self._measure("lb-latency", "latency", singles),
+            "cluster-latency-unary": lambda: self._measure(
+                "lb-latency", "unary", singles // 5, mode="unary"
+            ),
+            "cluster-deliver": lambda: self._measure(
+                "lb-deliver", "deliver", singles // 5, rate=DELIVER_RATE
+            ),
             "cluster-batch-publish": self._batches,
             "cluster-first": self._first,
         }
@@ -210,13 +226,15 @@ class ClusterLiftbridge:
                 sleep(_POLL_SECONDS)
         raise ProcessError(f"{stream} got no leader")
 
-    def _measure(self, command: str, stream: str, count: int, **flags: int) -> Sample:
+    def _measure(self, command: str, stream: str, count: int, **flags: float | str) -> Sample:
         found = []
         for name, number in ((f"{stream}-warm", count // WARM_UP_SHARE), (stream, count)):
             found.append(self._publish(command, name, number, flags))
         return found[-1]
 
-    def _publish(self, command: str, stream: str, count: int, flags: Mapping[str, int]) -> Sample:
+    def _publish(
+        self, command: str, stream: str, count: int, flags: Mapping[str, float | str]
+    ) -> Sample:
         leader = self._create(stream)
         return measured(
             lambda: self._load.run(

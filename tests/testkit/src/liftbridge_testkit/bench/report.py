@@ -35,6 +35,10 @@ BEGIN = "<!-- bench: begin -->"
 END = "<!-- bench: end -->"
 """Between these `replace_marked` puts what was measured."""
 
+CLUSTER_BEGIN = "<!-- bench-cluster: begin -->"
+CLUSTER_END = "<!-- bench-cluster: end -->"
+"""The same for three brokers."""
+
 FSYNC = "shipped defaults: no system waits for fdatasync before an ack"
 
 

@@ -100,44 +100,42 @@ ROWS = (
 
 CLUSTER_ROWS = (
     Row(
-        "cluster-publish",
-        "3 replicas: PublishAsync, 1,024 in flight",
-        "cluster-publish",
-        "cluster-publish",
-        "rate",
-        0.8,
-        None,
-        0.64,
+        "cluster-publish", "3 replicas: PublishAsync, 1,024 in flight",
+        "cluster-publish", "cluster-publish", "rate", 1.0, None, 0.64,
     ),
     Row(
-        "cluster-cpu",
-        "3 replicas: CPU of all servers, PublishAsync",
-        "cluster-publish",
-        "cluster-publish",
-        "cpu_us",
-        1.2,
-        None,
-        1.4,
+        "cluster-publish-four", "3 replicas: PublishAsync, four streams, 4,096 in flight",
+        "cluster-publish-four", "cluster-publish", "rate", 1.0,
     ),
     Row(
-        "cluster-batch",
-        "3 replicas: batch publish (our client)",
-        "cluster-batch-publish",
-        "cluster-publish",
-        "rate",
-        1.4,
+        "cluster-cpu", "3 replicas: CPU of all servers, PublishAsync",
+        "cluster-publish", "cluster-publish", "cpu_us", 1.0, None, 1.4,
     ),
     Row(
-        "cluster-latency",
-        "3 replicas: one at a time, p50",
-        "cluster-latency",
-        "cluster-latency",
-        "p50_us",
-        6,
-        None,
-        3.5,
+        "cluster-batch", "3 replicas: batch publish (our client)",
+        "cluster-batch-publish", "cluster-publish", "rate", 1.6,
     ),
-)
+    Row(
+        "cluster-latency", "3 replicas: one at a time, PublishAsync, p50",
+        "cluster-latency", "cluster-latency", "p50_us", 2.5, None, 3.5,
+    ),
+    Row(
+        "cluster-latency-unary", "3 replicas: one at a time, unary, p50",
+        "cluster-latency-unary", "cluster-latency", "p50_us", 3.5,
+    ),
+    Row(
+        "cluster-deliver", "3 replicas: 1,000 a second to a subscriber, p50",
+        "cluster-deliver", "cluster-deliver", "p50_us", 2.5,
+    ),
+    Row(
+        "cluster-deliver-p99", "3 replicas: 1,000 a second to a subscriber, p99",
+        "cluster-deliver", "cluster-deliver", "p99_us", 3,
+    ),
+    Row(
+        "cluster-deliver-cpu", "3 replicas: 1,000 a second to a subscriber, CPU of all servers",
+        "cluster-deliver", "cluster-deliver", "cpu_us", 1.5,
+    ),
+)  # fmt: skip
 """Rows of `--cluster`: three brokers with acks of all beside JetStream with three replicas."""
 
 
