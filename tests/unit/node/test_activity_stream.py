@@ -178,6 +178,7 @@ def test_failovers_neither_lose_nor_repeat_an_event(victim: str) -> None:
     for number in range(12):
         if number % 4 == 2:
             leads = next(one for one in world.alive if one.consensus.is_leader)
+            world.until(lambda: world.leader(ACTIVITY_STREAM) is not None)
             stores = world.leader(ACTIVITY_STREAM)
             assert stores is not None
             if victim == "both" and leads is not stores:
