@@ -8,7 +8,7 @@ SCENARIOS = TESTS / "scenarios"
 STORIES = {*range(1, 104), *range(104, 117), 118, 119}
 """S1 to S103; of the faults of disks and of operating those about what exists."""
 
-RAFT_LIST = set(range(1, 21))
+RAFT_LIST = set(range(1, 23))
 _NUMBERS = re.compile(r"\bR(\d+)(?: to R(\d+))?\b")
 
 

@@ -8,14 +8,16 @@ from liftbridge_broker.raft.outbox import Outbox
 from liftbridge_broker.raft.progress import Progress, ProgressState
 from liftbridge_broker.raft.quorum import reached_by_majority, tally
 from liftbridge_broker.raft.reads import LeaderReads, LocalReads
+from liftbridge_broker.raft.timers import FIRST_TURN_NS
 from liftbridge_broker.raft.types import (
     AddLearner,
     AppendReply,
     NotRaftLeaderError,
+    PreVote,
     RaftBusyError,
     TimeoutNow,
 )
-from liftbridge_testkit.raft.cluster import RaftCluster, peer_of
+from liftbridge_testkit.raft.cluster import RaftCluster, Watch, peer_of
 
 A, B, C = (peer_of(name) for name in "123")
 TRIO = Configuration((A, B, C))
@@ -150,6 +152,27 @@ def test_follower_wakes_often_enough_to_see_a_stall():
     cluster.add(A, TRIO)
     cluster.start(A)
     assert cluster.hosts[A].core.next_deadline() <= RaftOptions().election_ns // 2
+
+
+@pytest.mark.parametrize("index", range(RaftOptions().voters_max))
+def test_first_turn_is_before_any_timeout_and_a_failed_one_is_followed_by_a_timeout(index):
+    class Elections(Watch):
+        def on_send(self, message, _storage):
+            assert isinstance(message, PreVote)
+            begun.add(cluster.now)
+
+    begun = set()
+    options = RaftOptions()
+    voters = tuple(peer_of(str(number)) for number in range(1, options.voters_max + 1))
+    cluster = RaftCluster(options, watch=Elections())
+    for peer in voters:
+        cluster.add(peer, Configuration(voters))
+    cluster.start(voters[index])
+    cluster.elapse(3 * options.election_ns)
+    first, second = sorted(begun)[:2]
+    assert first == index * FIRST_TURN_NS
+    assert first < options.election_ns <= second - first
+    assert second - first < options.election_ns + options.election_spread_ns
 
 
 def test_answer_of_a_removed_peer_does_not_depose():

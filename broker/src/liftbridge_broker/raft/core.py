@@ -111,8 +111,10 @@ class RaftCore:
         self._in_flight: Ready | None = None
         self._reported_leader = LeaderChange(None, self.term)
         self.dropped = [0] * len(Drop)
-        if self.log.membership.latest.voters == (peer,):
-            self._timers.election_deadline = now  # alone: no other peer can lead
+        voters = self.log.membership.latest.voters
+        if voters == (peer,) or (self.term == 0 and peer in voters):
+            # No silence to wait for: it is alone, or no leader is known since the bootstrap.
+            self._timers.await_first_turn(voters.index(peer))
 
     # --- State ----------------------------------------------------------------------------------
 

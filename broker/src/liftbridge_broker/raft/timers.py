@@ -2,8 +2,17 @@
 
 from typing import Final
 
+from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.raft.options import RaftOptions
+
+FIRST_TURN_NS: Final = 50 * MILLISECOND_NS
+"""Time between the first elections of the voters of a new group.
+
+Nobody leads a new group, so it gains nothing from silence: its voters try in turn, the first one at
+once. A turn leaves time for the messages and syncs of an election, and nine voters, the most there
+are, have theirs within the default election timeout. Who fails waits a random timeout, as ever.
+"""
 
 WATCHES_PER_ELECTION: Final = 4
 """Wake-ups requested within an election timeout, so that a stalled loop shows as a gap."""
@@ -54,6 +63,10 @@ class Timers:
         options = self._options
         spread = self._rng.randrange(options.election_spread_ns)
         self.election_deadline = self.now + options.election_ns + spread
+
+    def await_first_turn(self, index: int) -> None:
+        """Start the first election after the turns of `index` other voters."""
+        self.election_deadline = self.now + index * FIRST_TURN_NS
 
     def restart_heartbeat(self) -> None:
         """Schedule the next heartbeats one interval from now."""
