@@ -78,8 +78,8 @@ chaos: install ## 60 runs of real clusters under faults (RUNS=n, SEED=n, CHAOS="
 failover: install ## Measure how long a real cluster accepts no writes when it loses a broker (TIMES=30)
 	@$(PY) -m liftbridge_testkit.failover --times $(or $(TIMES),30)
 
-saturation: install ## Check that full load alone makes no cluster fence, elect or shrink an in-sync set (MINUTES=10)
-	@$(PY) -m liftbridge_testkit.saturation --minutes $(or $(MINUTES),10)
+saturation: install ## Check that full load, NATS restarts and broken connections make no cluster fence, elect or shrink an in-sync set (MINUTES=10, RESTARTS, BREAKS)
+	@$(PY) -m liftbridge_testkit.saturation --minutes $(or $(MINUTES),10) $(if $(RESTARTS),--restarts $(RESTARTS)) $(if $(BREAKS),--breaks $(BREAKS))
 
 consumers: install ## Let members and coordinators of a group come, go and die: nothing lost, nothing doubled (ROUNDS=200, SEED=n, CLIENT=go)
 	@$(PY) -m liftbridge_testkit.consumers --rounds $(or $(ROUNDS),200) --seed $(or $(SEED),1) --client $(or $(CLIENT),python)

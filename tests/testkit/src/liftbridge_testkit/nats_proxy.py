@@ -6,6 +6,7 @@ connections, existing and new:
 - `hold`: bytes stop, connections stay, as when a cable is pulled; they arrive after `heal`;
 - `delay`: every piece arrives later, in order;
 - `cut`: connections break, and new ones are refused;
+- `sever`: the oldest connection breaks, or all, and new ones pass;
 - `lose_to`: only publishes of the broker to another broker's subjects are dropped, so that two
     brokers may be cut off from each other while both reach a third.
 
@@ -115,7 +116,8 @@ class NatsProxy:
         self._thread.start()
         self._state: _State
         self._server: asyncio.Server
-        self._connections: set[asyncio.Task[None]] = set()
+        # In the order in which they were made.
+        self._connections: dict[asyncio.Task[None], None] = {}
         self.port: int = self._call(self._listen())
 
     @property
@@ -148,6 +150,17 @@ class NatsProxy:
             self._break()
 
         self._do(do)
+
+    def sever(self, *, is_all: bool) -> int:
+        """Break the oldest connection, or all of them, once; return how many."""
+
+        def do() -> int:
+            chosen = list(self._connections)[: None if is_all else 1]
+            for connection in chosen:
+                connection.cancel()
+            return len(chosen)
+
+        return self._do(do)
 
     def lose_to(self, *prefixes: str) -> None:
         """Drop publishes of the broker to subjects that begin with a prefix."""
@@ -185,11 +198,11 @@ class NatsProxy:
     def _call(self, work: Coroutine[object, object, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_SECONDS_MAX)
 
-    def _do(self, act: Callable[[], object]) -> None:
-        async def done() -> None:
-            act()
+    def _do(self, act: Callable[[], T]) -> T:
+        async def done() -> T:
+            return act()
 
-        self._call(done())
+        return self._call(done())
 
     async def _listen(self) -> int:
         self._state = _State()
@@ -210,14 +223,14 @@ class NatsProxy:
     async def _on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._connections.add(task)
+        self._connections[task] = None
         try:
             if not self._state.is_cut:
                 await self._carry(reader, writer)
         except (OSError, asyncio.CancelledError):
             pass  # either end may break at any time; the test broke it, or the server did
         finally:
-            self._connections.discard(task)
+            self._connections.pop(task, None)
             writer.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
