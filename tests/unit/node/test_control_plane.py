@@ -101,7 +101,7 @@ class World:
         self.is_deaf = False
         self.group = Group()
         self.control = ControlPlane(
-            self, self.group, self, ControlOptions(**options), self.log_infos
+            self, self.group, self, ControlOptions(**options), self.log_infos, lambda _now: True
         )
         for name in names:
             self.register(name)
@@ -259,6 +259,15 @@ def test_leader_that_stood_still_fences_nobody_at_once(world):
     world.advance(20_000, step=20_000)
     assert world.fenced() == set()
     world.advance(1_700, "b")
+    assert world.fenced() == {"c"}
+
+
+def test_leader_that_could_hear_nobody_fences_nobody(world):
+    world.advance(1_400, "b")
+    world.control.excuse(world.now)
+    world.advance(1_400, "b")
+    assert world.fenced() == set()
+    world.advance(200, "b")
     assert world.fenced() == {"c"}
 
 

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.metadata.failure_detector import (
     CONFIRM_NS,
+    CONFIRM_NS_MAX,
     GAP_NS,
+    LATELY_NS,
     PROBE_NS,
     SETTLE_NS,
     FailureDetector,
@@ -103,6 +105,43 @@ def test_message_shows_that_its_sender_lives():
     nats.run(last + 3 * CONFIRM_NS)
     ((_, ended_at),) = nats.ended
     assert last + CONFIRM_NS <= ended_at <= last + CONFIRM_NS + 2 * PROBE_NS
+
+
+@pytest.mark.parametrize("pause", [CONFIRM_NS + PROBE_NS, 2 * CONFIRM_NS_MAX])
+def test_broker_that_was_slow_lately_gets_more_time(pause):
+    nats = Nats("b")
+    nats.run(START + pause)
+    nats.detector.on_message("b", nats.now)
+    nats.absent["b"] = set(Channel)
+    began, patience = nats.now, min(pause, CONFIRM_NS_MAX)
+    nats.run(began + patience - 1)
+    assert nats.ended == []
+    nats.run(began + patience + 2 * PROBE_NS)
+    assert [broker for broker, _ in nats.ended] == ["b"]
+
+
+def test_pause_is_forgotten_after_a_while():
+    nats = Nats("b")
+    nats.run(START + 2 * CONFIRM_NS_MAX)
+    last = nats.now + 2 * LATELY_NS
+    while nats.now < last:
+        nats.detector.on_message("b", nats.now)
+        nats.run(nats.now + CONFIRM_NS)
+    nats.detector.on_message("b", nats.now)
+    nats.absent["b"] = set(Channel)
+    nats.run(last + CONFIRM_NS + 2 * PROBE_NS)
+    assert [broker for broker, _ in nats.ended] == ["b"]
+
+
+def test_own_outage_is_no_pause_of_others():
+    nats = Nats("b")
+    nats.run(START + 2 * CONFIRM_NS_MAX)
+    nats.detector.on_connected(nats.now)
+    nats.detector.on_message("b", nats.now)
+    nats.absent["b"] = set(Channel)
+    settled = nats.now + SETTLE_NS
+    nats.run(settled + CONFIRM_NS + 2 * PROBE_NS)
+    assert [broker for broker, _ in nats.ended] == ["b"]
 
 
 def test_process_that_was_confirmed_and_sends_again_lives():

@@ -96,6 +96,7 @@ class ControlPlane:
         link: PeerLink,
         options: ControlOptions,
         log_infos: Callable[[Sequence[PartitionId]], tuple[LogInfo, ...]],
+        is_confirmed: Callable[[Instant], bool],
     ) -> None:
         """Start as an unregistered broker without duties.
 
@@ -105,9 +106,12 @@ class ControlPlane:
             link: Sends messages to other brokers.
             options: Times and bounds.
             log_infos: Returns the ends of logs held here; damaged logs are marked.
+            is_confirmed: Returns whether this broker leads the metadata group, and a quorum
+                confirmed it a moment ago.
         """
         self._context = context
         self._log_infos = log_infos
+        self._is_confirmed = is_confirmed
         self._consensus = consensus
         self._link = link
         self._options = options
@@ -147,6 +151,11 @@ class ControlPlane:
             self._sessions = None
         if event.leader is not None:
             self.session.hurry(now)
+
+    def excuse(self, now: Instant) -> None:
+        """Restart the sessions of others, as this broker could hear nobody until now."""
+        if self._sessions is not None:
+            self._sessions.excuse(now)
 
     def on_ended(self, broker: BrokerId, now: Instant) -> None:
         """End the session of a broker whose process has ended; no-op without the duties."""
@@ -269,7 +278,7 @@ class ControlPlane:
         self._take_heartbeat(self._context.broker, self.session.broker_epoch, heartbeat, now)
         self._context.clock.on_date(self._date(now), now)
         reply = self._reply(self._context.broker, now)
-        if reply is not None:
+        if reply is not None and self._is_confirmed(now):  # guard Self.confirmed
             self.session.on_reply(number, reply)
 
     def _take_reply(self, correlation_id: int, reply: HeartbeatReply, now: Instant) -> None:

@@ -27,6 +27,7 @@ from liftbridge_broker.node.metadata.inquiries import end_of
 from liftbridge_broker.node.metadata.joining import Joining
 from liftbridge_broker.node.metadata.own_session import OwnSession
 from liftbridge_broker.node.partition.opening import take_up_publishers
+from liftbridge_broker.node.peers.outage import Outage
 from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.node.peers.peers import Peers
 from liftbridge_broker.node.publishing.publisher_sequences import PublisherSequences
@@ -109,7 +110,9 @@ class Membership:
         self.link = link
         self._consensus = parts.consensus
         self._joining = parts.joining
-        self.control = ControlPlane(context, parts.consensus, link, parts.control, self._log_infos)
+        self.control = ControlPlane(
+            context, parts.consensus, link, parts.control, self._log_infos, self._is_confirmed
+        )
         changes = LogChanges(cut=held.on_cut, readable=held.on_readable, replace=held.replace_log)
         self._roles = RoleContext(context, self.session.is_self_fenced, changes)
         self.replicas = Replicas(self._roles, held.listening, link, parts.rng, parts.replication)
@@ -120,6 +123,7 @@ class Membership:
         self.held = RetentionCursors(context, partitions, held.cursors, self.answers, link)
         self.peers = Peers(link, self._to_metadata, self._to_search, self._to_others)
         self.detector = FailureDetector(link.probe, context.now, parts.control.probe_ns)
+        self._outage = Outage(context.now)
         self.impostor_count = 0
         self.ended_count = 0
         self._was_self_fenced = False
@@ -133,6 +137,11 @@ class Membership:
     def is_self_fenced(self, now: Instant) -> bool:
         """Return whether this broker has fenced itself: its roles may be outdated."""
         return self.session.is_self_fenced(now)
+
+    def _is_confirmed(self, now: Instant) -> bool:
+        """Return whether this broker leads the metadata group by a quorum heard a moment ago."""
+        leading = self._consensus.core.leading
+        return leading is not None and leading.is_quorum_heard(now)
 
     def _log_infos(self, partitions: Sequence[PartitionId]) -> tuple[LogInfo, ...]:
         """Return the ends of logs held here; mark damaged logs, so that no broker waits for them.
@@ -175,6 +184,26 @@ class Membership:
         elif not (self.replicas.on_peer(header, tail, now) or self.control.on_peer(header, now)):
             others = (self.readiness, self.sequences, self.held)
             _ = any(part.on_peer(header) for part in others)
+
+    def on_disconnected(self, now: Instant) -> None:
+        """Handle the loss of a connection to other brokers."""
+        self._outage.begin(now)
+        self._context.wake_soon()
+
+    def on_connected(self, now: Instant) -> None:
+        """Handle the return of all connections to other brokers."""
+        self.detector.on_connected(now)
+        if self._outage.end(now):
+            self._excuse(now)
+        self.replicas.on_connected()
+        self.session.hurry(now)
+        self._context.wake_soon()
+
+    def _excuse(self, now: Instant) -> None:
+        """Restart timers that judge the silence of others: this broker could hear nobody."""
+        self._consensus.excuse(now)
+        self.control.excuse(now)
+        self.replicas.excuse(now)
 
     def on_reconnected(self, now: Instant) -> None:
         """Notify all brokers that messages to this one, and acks, may be lost with a connection."""
@@ -297,6 +326,8 @@ class Membership:
 
     def on_timer(self, now: Instant) -> None:
         """Run all work that is due."""
+        if self._outage.excuses(now):
+            self._excuse(now)
         self._joining.on_timer(now)
         self.control.on_timer(now)
         self.readiness.on_timer(now)
@@ -322,6 +353,7 @@ class Membership:
         return earliest(
             self._joining.next_deadline(),
             self.detector.next_deadline(),
+            self._outage.next_deadline(self._context.now),
             self.control.next_deadline(),
             self.replicas.next_deadline(),
             self.readiness.next_deadline(),

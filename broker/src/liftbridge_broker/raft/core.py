@@ -206,6 +206,14 @@ class RaftCore:
         if self.leading is None and self.leader == leader:  # guard R.abandon
             self._timers.forget_leader(delay)
 
+    def excuse(self, now: int) -> None:
+        """Start the timers that judge silence anew, as this peer could hear nobody until now."""
+        self._timers.pass_to(now)
+        if self.leading is not None:
+            self.leading.excuse(now)
+        elif self.log.membership.latest.voters != (self.me,):
+            self._timers.restart_election()  # guard R.excused_election
+
     def step(self, message: Message, now: int) -> None:
         """Handle a message of another peer."""
         self._pass_time(now)
@@ -221,12 +229,20 @@ class RaftCore:
             self.dropped[drop] += 1
 
     def tick(self, now: int) -> None:
-        """Process timeouts; to be called at `next_deadline`, harmless at any other time."""
+        """Process timeouts; to be called at `next_deadline`, harmless at any other time.
+
+        A leader steps down if no quorum answers, else it sends heartbeats.
+        """
         self._pass_time(now)
         self._reads.expire(now)
         if self.leading is not None:
-            if now >= self._timers.heartbeat_due:
-                self._beat(self.leading, now)
+            if now < self._timers.heartbeat_due:
+                return
+            if not self.leading.may_stay(now):  # guard R.check_quorum
+                self._become_follower(self.term, None)
+                return
+            self.leading.beat(now)
+            self._timers.restart_heartbeat()
         elif now >= self._timers.election_deadline:
             self._on_election_timeout()
 
@@ -298,20 +314,8 @@ class RaftCore:
 
     def _pass_time(self, now: int) -> None:
         """Note the time; after a stall, restart timers instead of acting on them."""
-        if not self._timers.pass_to(now):
-            return
-        if self.leading is not None:
-            self.leading.forget_silence(now)
-        elif self.log.membership.latest.voters != (self.me,):
-            self._timers.restart_election()
-
-    def _beat(self, leading: Leader, now: int) -> None:
-        """Step down if no quorum answers, else send heartbeats."""
-        if not leading.is_quorum_heard(now):  # guard R.check_quorum
-            self._become_follower(self.term, None)
-            return
-        leading.beat(now)
-        self._timers.restart_heartbeat()
+        if self._timers.pass_to(now):
+            self.excuse(now)
 
     # --- Roles ----------------------------------------------------------------------------------
 

@@ -59,6 +59,7 @@ class Leader:
 
     __slots__ = (
         "_departing",
+        "_excused_at",
         "_is_timeout_sent",
         "_local_reads",
         "_log",
@@ -99,6 +100,7 @@ class Leader:
         self._departing: dict[Peer, tuple[int, int]] = {}
         self.transferee: Peer | None = None
         self._transfer_deadline = 0
+        self._excused_at = now
         self._is_timeout_sent = False
         self._uncommitted: deque[tuple[int, int]] = deque()
         self.uncommitted_bytes = 0
@@ -489,6 +491,15 @@ class Leader:
         """Return whether a majority of voters answered within an election timeout (Diss. 6.2)."""
         return self._is_quorum_heard(self._log.membership.latest, now)
 
+    def may_stay(self, now: int) -> bool:
+        """Return whether to lead on: a quorum was heard, or could not be heard until just now."""
+        is_excused = now - self._excused_at < self._options.election_ns  # guard R.excused
+        return is_excused or self.is_quorum_heard(now)
+
+    def excuse(self, now: int) -> None:
+        """Excuse the silence so far, as this peer could hear nobody; it still confirms nothing."""
+        self._excused_at = now
+
     def _is_quorum_heard(self, members: Configuration, now: int) -> bool:
         heard = 0
         for voter in members.voters:
@@ -498,8 +509,3 @@ class Leader:
             progress = self.progress.get(voter)
             heard += progress is not None and now - progress.heard_at < self._options.election_ns
         return heard >= majority(len(members.voters))
-
-    def forget_silence(self, now: int) -> None:
-        """Restart silence timers after a stall of this peer, which says nothing of other peers."""
-        for progress in self.progress.values():
-            progress.heard_at = now

@@ -34,6 +34,9 @@ SESSION_EPOCH_MAX: Final = 2**31 - 1
 FULL: Final = 0
 """Number of a full fetch in its session."""
 
+EVERY_FETCH: Final = 0
+"""Correlation id of an answer to whatever was fetched: that the leader lost its connection."""
+
 _UNSENT: Final = -1
 
 
@@ -225,6 +228,9 @@ class FollowerSession:
             updates positions (`put`, `retry`), and takes the next fetch. If not, it drops the
             answer.
         """
+        if correlation_id == EVERY_FETCH and body.is_session_lost:
+            self.reset()  # guard Session.unheard
+            return False
         waiting = self._waiting.get(correlation_id)
         if waiting is None:  # guard F3.correlates
             return False
@@ -681,6 +687,15 @@ class LeaderSession:
     def _clear_quiet(self) -> None:
         self._quiet.clear()
         self._quiet_until = None
+
+
+def connection_lost() -> FetchReplyBody:
+    """Return the answer to `EVERY_FETCH` after the loss of the leader's connection.
+
+    The fetch that it held, or its answer, may be lost: without this the follower would wait until
+    its fetch times out, and suspect the leader before.
+    """
+    return _lost(EVERY_FETCH, FULL).body
 
 
 def _lost(correlation_id: int, session_epoch: int) -> Answer:

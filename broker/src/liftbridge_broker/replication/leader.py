@@ -511,6 +511,11 @@ class LeaderCore:
         removed = self._laggards(now)
         return self._propose((), removed) if removed else None
 
+    def restart_lag(self, now: Instant) -> None:
+        """Restart the lag of all members, as this broker could hear nobody until now."""
+        for follower in self._in_sync:
+            follower.caught_up_at = now
+
     def _laggards(self, now: Instant) -> tuple[BrokerId, ...]:
         slow = laggards(
             self._in_sync,

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class NatsLinks:
     """Links for messages and to other brokers, and the embedded NATS server if there is one.
 
-    The core gets what arrives. Once the links for messages and for metadata are both up, it is
-    notified of messages that may have been lost before.
+    The core gets what arrives, and learns when the links to other brokers are not all up. Once all
+    links are up, it is notified of messages that may have been lost before.
 
     Args:
         options: Options of the broker.
@@ -46,11 +46,11 @@ class NatsLinks:
         self._observer = observer
         self.on_change: Callable[[], None] = _ignore
         self._has_lost_messages = True
-        self._is_peer_link_up = False
+        self._are_peer_links_up = False
         self._embedded = None if own is None else EmbeddedNats(own, observer)
         self.messaging = NatsMessaging(self._options, self, observer)
         self.transport = NatsTransport(
-            self._options, core.on_peer, core.on_no_responders, self._on_peer_link, observer
+            self._options, core.on_peer, core.on_no_responders, self._on_peer_links, observer
         )
 
     async def join(self, tasks: asyncio.TaskGroup) -> None:
@@ -98,16 +98,17 @@ class NatsLinks:
         self._has_lost_messages = self._has_lost_messages or not connected
         self._report_lost_messages()
 
-    def _on_peer_link(self, reason: str) -> None:
-        """Handle the loss, with a reason, or the return of the link for metadata."""
-        self._is_peer_link_up = not reason
-        if not reason:
-            self._core.on_connected()
+    def _on_peer_links(self) -> None:
+        """Handle the loss or the return of a link to other brokers."""
+        is_up = self.transport.is_connected
+        if is_up != self._are_peer_links_up:
+            self._are_peer_links_up = is_up
+            self._core.on_peer_links(connected=is_up)
         self._report_lost_messages()
 
     def _report_lost_messages(self) -> None:
-        """Notify all brokers of messages that may be lost, once the link is up."""
-        is_up = self.messaging.is_connected and self._is_peer_link_up
+        """Notify all brokers of messages that may be lost, once all links are up."""
+        is_up = self.messaging.is_connected and self._are_peer_links_up
         cluster = self._core.node.cluster if self._core.is_open else None
         if self._has_lost_messages and is_up and cluster is not None:
             self._has_lost_messages = False

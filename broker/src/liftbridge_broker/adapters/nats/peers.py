@@ -45,8 +45,7 @@ class NatsTransport:
         take: Receives each payload sent to this broker or to all brokers, with its channel.
         take_no_responders: Receives each probe to which nobody listens: its broker, channel and
             time.
-        on_change: Called with a reason when the link for metadata went down, and with an empty
-            text when it came back.
+        on_change: Called after a link went down, and after one came back.
         observer: Receives transitions of each link.
 
     Attributes:
@@ -58,7 +57,7 @@ class NatsTransport:
         options: NatsOptions,
         take: TakePeerMessage,
         take_no_responders: TakeNoResponders,
-        on_change: Callable[[str], None],
+        on_change: Callable[[], None],
         observer: Observer,
     ) -> None:
         self._namespace = options.namespace
@@ -74,7 +73,7 @@ class NatsTransport:
                 no_echo=False,
                 deliver=_delivery(channel, take, take_no_responders, len(self._inbox)),
                 budget=budget,
-                on_change=on_change if channel is Channel.METADATA else _ignore_change,
+                on_change=lambda _reason: on_change(),
                 observer=observer,
                 plain_weight=PEER_WEIGHT,
             )
@@ -163,7 +162,3 @@ def _delivery(
                 take(channel, payload)
 
     return deliver
-
-
-def _ignore_change(_reason: str) -> None:
-    """Ignore the call: the bulk link reports changes by its transitions."""

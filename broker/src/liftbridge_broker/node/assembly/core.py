@@ -448,10 +448,15 @@ class Core:
             clock = self.clock
             self.node.on_no_responders(broker, channel, sent_at, clock.now(), clock.wall_ns())
 
-    def on_connected(self) -> None:
-        """Handle a new connection to NATS for the messages of other brokers."""
-        if self.is_open and self.node.cluster is not None:
-            self.node.cluster.detector.on_connected(self.clock.now())
+    def on_peer_links(self, *, connected: bool) -> None:
+        """Handle the loss of a connection to other brokers, or the return of all."""
+        cluster = self.node.cluster if self.is_open else None
+        if cluster is None:
+            return
+        if connected:
+            cluster.on_connected(self.clock.now())
+        else:
+            cluster.on_disconnected(self.clock.now())
 
     @property
     def epoch(self) -> int | None:

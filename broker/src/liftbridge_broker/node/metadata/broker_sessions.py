@@ -118,6 +118,11 @@ class BrokerSessions:
             return []
         return [wanted]
 
+    def excuse(self, now: Instant) -> None:
+        """Restart all sessions, as this broker could hear nobody until now."""
+        for session in self._sessions.values():
+            session.heard_at = now  # guard C3.excused
+
     def end(self, state: ClusterState, broker_id: BrokerId, now: Instant) -> None:
         """End the session of a broker whose process has ended; the next `expired` returns it."""
         broker = state.brokers.get(broker_id)

@@ -255,6 +255,12 @@ class RaftConsensus:
         self._core.tick(now)
         self._advance()
 
+    def excuse(self, now: Instant) -> None:
+        """Start the timers that judge silence anew, as this broker could hear nobody until now."""
+        self._now = now
+        if self.failure is None:
+            self._core.excuse(now)
+
     def add_learner(self, peer: Peer) -> None:
         """Add a member without a vote; raises `LiftbridgeError`."""
         self._ask(lambda: self._core.propose_config(AddLearner(peer)))
@@ -319,7 +325,7 @@ class RaftConsensus:
             index = ready.snapshot.meta.last_index
             self._proposals.on_restored(index)
             self._events.append(Restored(MetadataIndex(index), ready.snapshot.state))
-        self._send(ready.messages_after)
+        _send(ready.messages_after, self._link, self._now)
         self._is_mark_due = True
         self._advance()
 
@@ -372,7 +378,7 @@ class RaftConsensus:
             self._try(lambda: self._log.mark(self._core.log.delivered))
 
     def _take(self, ready: Ready) -> None:
-        self._send(ready.messages_before)
+        _send(ready.messages_before, self._link, self._now)
         for entry in ready.committed:
             self._events.append(self._proposals.on_committed(entry))
         for read in ready.reads:
@@ -404,11 +410,6 @@ class RaftConsensus:
             return
         self._writing = ready
         self._log.submit_sync(self._sync_token)
-
-    def _send(self, messages: Sequence[Message]) -> None:
-        for message in messages:
-            data = encode_message(message)
-            self._link.send(message.target.broker, Channel.METADATA, RaftBody(self._now), data)
 
     def _check_room(self, size: int, urgency: Urgency) -> LiftbridgeError | None:
         """Return why the log takes no entry of a size now, or `None`."""
@@ -464,3 +465,9 @@ def recovered_metadata(log: RaftLog, last: int | None = None) -> RecoveredMetada
 def _command_of(entry: Entry) -> bytes:
     """Return the command of an entry, empty for other kinds."""
     return entry.data[PREFIX_SIZE:] if entry.kind is EntryKind.COMMAND else b""
+
+
+def _send(messages: Sequence[Message], link: PeerLink, now: Instant) -> None:
+    for message in messages:
+        data = encode_message(message)
+        link.send(message.target.broker, Channel.METADATA, RaftBody(now), data)

@@ -19,6 +19,12 @@ PROBE_NS: Final = 40 * MILLISECOND_NS
 CONFIRM_NS: Final = 100 * MILLISECOND_NS
 """Time for which a broker must be absent: enough to reconnect, and for a heartbeat of Raft."""
 
+CONFIRM_NS_MAX: Final = 200 * MILLISECOND_NS
+"""The same for a broker that has been slow lately."""
+
+LATELY_NS: Final = 5_000 * MILLISECOND_NS
+"""Time for which a pause is remembered at least, and half of the longest."""
+
 GAP_NS: Final = 100 * MILLISECOND_NS
 """Longest time between two signals of one absence; a longer gap begins another one."""
 
@@ -36,6 +42,35 @@ class _Absence(NamedTuple):
 
     since: Instant
     last: Instant
+
+
+@dataclass(slots=True)
+class _Pauses:
+    """Longest times between two messages of a broker lately: what it may be late by, under load.
+
+    Attributes:
+        heard_at: Time of its latest message.
+        present_ns: Longest one of the present period.
+        former_ns: Longest one of the period before.
+        began_at: Start of the present period.
+    """
+
+    heard_at: Instant
+    began_at: Instant
+    present_ns: int = 0
+    former_ns: int = 0
+
+    def add(self, now: Instant) -> None:
+        """Note a message."""
+        pause_ns, self.heard_at = now - self.heard_at, now
+        if now - self.began_at >= LATELY_NS:
+            self.former_ns, self.present_ns, self.began_at = self.present_ns, 0, now
+        self.present_ns = max(self.present_ns, pause_ns)
+
+    @property
+    def longest_ns(self) -> int:
+        """Return the longest one."""
+        return max(self.present_ns, self.former_ns)
 
 
 @dataclass(slots=True)
@@ -62,7 +97,8 @@ class FailureDetector:
     """Probes the watched brokers, and confirms that the processes of some have ended.
 
     Invariant: a broker counts as ended only after `CONFIRM_NS` without a message from it, in which
-    no probe of any channel met a connection.
+    no probe of any channel met a connection; and after a longer time, if it paused for longer
+    between two messages lately. A loaded broker takes as long to reconnect.
 
     Args:
         probe: Sends one probe.
@@ -77,11 +113,14 @@ class FailureDetector:
         self._watched: Collection[BrokerId] = ()
         self._due: Instant | None = None
         self._suspects: dict[BrokerId, _Suspect] = {}
+        self._pauses: dict[BrokerId, _Pauses] = {}
         self._settled_at = Instant(now + SETTLE_NS)
 
     def watch(self, brokers: Iterable[BrokerId], now: Instant) -> None:
         """Probe these brokers from now on, instead of others."""
         self._watched = tuple(brokers)
+        known = self._pauses
+        self._pauses = {name: known.get(name) or _Pauses(now, now) for name in self._watched}
         if not self._watched or not self._interval_ns:
             self._due = None
         elif self._due is None:
@@ -100,9 +139,14 @@ class FailureDetector:
         """Handle a new connection of this broker to NATS: the others may still reconnect."""
         self._suspects.clear()
         self._settled_at = Instant(now + SETTLE_NS)
+        for pauses in self._pauses.values():
+            pauses.heard_at = now
 
     def on_message(self, sender: BrokerId, now: Instant) -> None:
         """Handle an authentic message: its sender lived."""
+        pauses = self._pauses.get(sender)
+        if pauses is not None:
+            pauses.add(now)
         if sender in self._suspects:
             self._suspects[sender] = _Suspect(now)  # guard Detect.message
 
@@ -134,18 +178,20 @@ class FailureDetector:
         if absence is None or sent_at - absence.last > GAP_NS:  # guard Detect.gap
             absence = _Absence(sent_at, sent_at)
         suspect.absences[channel] = _Absence(absence.since, max(sent_at, absence.last))
-        if suspect.has_ended or not self._is_absent(suspect):
+        if suspect.has_ended or not self._is_absent(broker, suspect):
             return False
         suspect.has_ended = True
         return True
 
-    @staticmethod
-    def _is_absent(suspect: _Suspect) -> bool:
+    def _is_absent(self, broker: BrokerId, suspect: _Suspect) -> bool:
         """Return whether all channels were without responders at the same time for long enough."""
         absences = suspect.absences.values()
         if len(absences) < len(Channel):  # guard Detect.channels
             return False
         common_ns = min(one.last for one in absences) - max(one.since for one in absences)
+        lately_ns = self._pauses[broker].longest_ns
+        if lately_ns > CONFIRM_NS:  # guard Detect.patience
+            return common_ns >= min(lately_ns, CONFIRM_NS_MAX)
         return common_ns >= CONFIRM_NS  # guard Detect.time
 
     def _probe_others(self, broker: BrokerId, channel: Channel, now: Instant) -> None:

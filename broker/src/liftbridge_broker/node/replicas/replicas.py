@@ -32,7 +32,13 @@ from liftbridge_broker.node.replicas.role_context import LOOK_NS, ReplicationLim
 from liftbridge_broker.node.replicas.verifying import LogVerifications
 from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.replication.fetch_sessions import Answer, FollowerSession, LeaderSession
+from liftbridge_broker.replication.fetch_sessions import (
+    EVERY_FETCH,
+    Answer,
+    FollowerSession,
+    LeaderSession,
+    connection_lost,
+)
 from liftbridge_broker.replication.follower import FollowerCore
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.storage.flush import effective_policy
@@ -385,9 +391,7 @@ class Replicas:
         silences: list[Silence] = []
         gap, self._ran_at = now - self._ran_at, now
         if gap > self._limits.follower.silence_ns // 2:  # guard F4.stall
-            # This loop was stalled and may have missed messages (S78).
-            for following in self.following.values():
-                following.core.restart_silence(now)
+            self._restart_silence(now)  # this loop was stalled and may have missed messages (S78)
         self._resign_if_full(now)
         self._verifications.on_timer(now)
         if self.leading and self._store.slowness.take_hand_over(now):
@@ -455,6 +459,24 @@ class Replicas:
             looked_at = [one for one in refused if one.leader == leader]
         silences = (following.silence(heard_at, now) for following in looked_at)
         return [silence for silence in silences if silence is not None]
+
+    def _restart_silence(self, now: Instant) -> None:
+        for following in self.following.values():
+            following.core.restart_silence(now)
+
+    def excuse(self, now: Instant) -> None:
+        """Restart silence and lag of others, as this broker could hear nobody until now."""
+        self._restart_silence(now)  # guard F4.excused
+        for leading in self.leading.values():
+            leading.core.restart_lag(now)  # guard L5.excused
+
+    def on_connected(self) -> None:
+        """Begin all fetch sessions anew, as fetches and answers may be lost with a connection."""
+        for fetching in self.roles.fetching.values():
+            fetching.reset()  # guard Session.reconnected
+        for follower in self.roles.serving:
+            self._link.send(follower, Channel.DATA, connection_lost(), correlation_id=EVERY_FETCH)
+        self.roles.wake(*self.roles.fetching.values())
 
     def repeat_reports(self) -> None:
         """Repeat reports to a new metadata leader, which knows none."""

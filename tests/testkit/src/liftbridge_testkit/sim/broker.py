@@ -392,7 +392,7 @@ class ClusterBroker:
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
         """Handle the loss or return of the link to NATS."""
         del wall_ns
+        self._core.on_peer_links(connected=connected)
         cluster = self.node.cluster if self.is_open else None
         if connected and cluster is not None:
-            self._core.on_connected()
             cluster.on_reconnected(now)
