@@ -124,10 +124,17 @@ class NatsTransport:
         return min(link.payload_bytes_max for link in self._links.values())
 
     def send(self, broker: BrokerId, channel: Channel, payload: bytes) -> None:
-        """Send at most once; a payload that the link refuses is counted and lost."""
+        """Send at most once; a payload that the link refuses is counted and lost.
+
+        While the link of the channel is down, another one carries it: under full load it takes up
+        to half a second to restore one link, and a metadata leader must be heard meanwhile.
+        """
         head = publish_head(self._subject(broker, channel).encode(), len(payload))
+        link = self._links[channel]
+        if not link.is_up:
+            link = next((other for other in self._links.values() if other.is_up), link)
         try:
-            self._links[channel].publish((head, payload, CRLF))
+            link.publish((head, payload, CRLF))
         except UnavailableError:
             self.dropped_count += 1
 
