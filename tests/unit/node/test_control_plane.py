@@ -484,6 +484,20 @@ def test_former_identity_of_a_wiped_broker_leaves_the_group(world):
     assert world.group.voters == [peer("a"), peer("b"), peer("c")]
 
 
+def test_wiped_broker_that_joins_before_it_registers_stays_a_member(world):
+    """Without its membership, its old identity keeps a vote that nobody can give any more."""
+    world.group.voters = [peer("a"), peer("b"), peer("c")]
+    world.advance(2_500, "b")
+    assert world.state.brokers["c"].fenced
+    world.hear("c", Join("wiped", as_voter=True), epoch=0)
+    world.advance(2_500, "b")
+    assert world.group.learners == [Peer("c", "wiped")]
+    world.register("c", data_dir_id="wiped")
+    world.beat("c")
+    world.advance(2_500, "b", "c")
+    assert world.group.voters == [peer("a"), peer("b"), Peer("c", "wiped")]
+
+
 def test_refused_change_of_the_group_is_tried_again(world):
     world.group.voters = [peer("a"), peer("b")]
     world.group.learners = [peer("c")]

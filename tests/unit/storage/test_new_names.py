@@ -57,6 +57,22 @@ def test_clean_stop_includes_the_name_of_a_file_whose_first_record_was_refused()
     assert bench.values() == {0: b"b"}
 
 
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_name_that_a_killed_process_left_counts_only_after_the_next_sync(is_synced: bool) -> None:
+    """A name of a process that was killed is as new to the disk as it was to that process."""
+    bench = LogBench()
+    bench.append(b"a")
+    if is_synced:
+        bench.sync()
+    bench.files.kill()
+    bench.open()
+    assert bench.log.unsynced().directories == (() if is_synced else (DIRECTORY,))
+    bench.stop()
+    bench.files.crash(keep=None)
+    bench.open(clean=True)
+    assert bench.values() == {0: b"a"}
+
+
 def test_all_names_are_durable_before_another_segment_follows() -> None:
     bench = LogBench(ROLLING)
     bench.append(b"x" * 500)

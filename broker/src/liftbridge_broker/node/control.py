@@ -398,6 +398,9 @@ class ControlPlane:
             if known is None:
                 continue
             is_former = known.data_dir_id != peer.data_dir_id
+            is_joining = is_former and known.fenced and peer in self._consensus.learners
+            if is_joining:  # guard Members.joining
+                continue  # with an empty disk; it registers next
             if (is_former or known.removed) and peer != self._consensus.leader:
                 self._try(self._consensus.remove, peer)
                 return

@@ -478,8 +478,14 @@ class _Recovery:
             if handle is not None:
                 self._files.close(handle)
         if self.segments:
-            self.segments[-1].is_sealed = False
+            self._activate(self.segments[-1])
         self._write_again()
+
+    def _activate(self, segment: Segment) -> None:
+        """Open the last segment for appends; a sync of its first record includes its name."""
+        segment.is_sealed = False
+        is_synced = self._is_clean or self.recovery_point > segment.base_offset
+        segment.is_name_new = not is_synced  # guard Log.names_of_killed
 
     def _tidy(self) -> None:
         """Remove indexes without a log file, and notes of damage that does not exist."""
