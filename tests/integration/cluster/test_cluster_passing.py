@@ -40,8 +40,13 @@ def cluster(tmp_path: Path) -> Iterator[ClusterKit]:
         with running["b1"].channel() as channel:
             request = api_pb2.CreateStreamRequest(name=STREAM, subject=STREAM, replicationFactor=3)
             api(channel).CreateStream(request, timeout=10)
-        running.until(lambda: len(running.partition(STREAM).isr) == 3, "3 in sync")
+        await_known(running)
         yield running
+
+
+def await_known(cluster: ClusterKit) -> None:
+    """Wait until every broker can pass messages on to the leader."""
+    cluster.everywhere(lambda at: cluster.partition(STREAM, at=at).leader != "", "a known leader")
 
 
 class Stamps:
@@ -133,7 +138,7 @@ def test_message_lost_with_a_connection_is_answered_long_before_the_deadline(
         with cluster["b1"].channel() as channel:
             request = api_pb2.CreateStreamRequest(name=STREAM, subject=STREAM, replicationFactor=3)
             api(channel).CreateStream(request, timeout=10)
-        cluster.until(lambda: len(cluster.partition(STREAM).isr) == 3, "3 in sync")
+        await_known(cluster)
         leader = cluster.leader_of(STREAM)
         passing = next(name for name in cluster.brokers if name != leader)
         cluster.proxies[passing].lose_to(STREAM)

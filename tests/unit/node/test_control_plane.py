@@ -485,7 +485,6 @@ def test_former_identity_of_a_wiped_broker_leaves_the_group(world):
 
 
 def test_wiped_broker_that_joins_before_it_registers_stays_a_member(world):
-    """Without its membership, its old identity keeps a vote that nobody can give any more."""
     world.group.voters = [peer("a"), peer("b"), peer("c")]
     world.advance(2_500, "b")
     assert world.state.brokers["c"].fenced
