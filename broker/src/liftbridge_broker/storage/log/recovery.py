@@ -482,7 +482,7 @@ class _Recovery:
         self._write_again()
 
     def _activate(self, segment: Segment) -> None:
-        """Open the last segment for appends; a sync of its first record includes its name."""
+        """Open the last segment for appends; note whether its name may not be durable yet."""
         segment.is_sealed = False
         is_synced = self._is_clean or self.recovery_point > segment.base_offset
         segment.is_name_new = not is_synced  # guard Log.names_of_killed
