@@ -29,8 +29,8 @@ GAP_NS: Final = 100 * MILLISECOND_NS
 """Longest time between two signals of one absence; a longer gap begins another one."""
 
 SETTLE_NS: Final = 1_000 * MILLISECOND_NS
-"""Time after its own connection in which a broker believes no signal: NATS may have restarted, and
-the others try to reconnect each 250 ms, as this broker did."""
+"""Time after its own connection in which a broker believes no signal about one that it has not heard
+since then: NATS may have restarted, and the others try to reconnect each 250 ms, as this one did."""
 
 _NEVER: Final = Instant(0)
 
@@ -50,19 +50,22 @@ class _Pauses:
 
     Attributes:
         heard_at: Time of its latest message.
-        present_ns: Longest one of the present period.
-        former_ns: Longest one of the period before.
         began_at: Start of the present period.
+        is_heard: Whether a message came over the present connections of this broker.
+        present_ns: Longest pause of the present period.
+        former_ns: Longest pause of the period before.
     """
 
     heard_at: Instant
     began_at: Instant
+    is_heard: bool = False
     present_ns: int = 0
     former_ns: int = 0
 
     def add(self, now: Instant) -> None:
         """Note a message."""
         pause_ns, self.heard_at = now - self.heard_at, now
+        self.is_heard = True
         if now - self.began_at >= LATELY_NS:
             self.former_ns, self.present_ns, self.began_at = self.present_ns, 0, now
         self.present_ns = max(self.present_ns, pause_ns)
@@ -140,7 +143,7 @@ class FailureDetector:
         self._suspects.clear()
         self._settled_at = Instant(now + SETTLE_NS)
         for pauses in self._pauses.values():
-            pauses.heard_at = now
+            pauses.heard_at, pauses.is_heard = now, False
 
     def on_message(self, sender: BrokerId, now: Instant) -> None:
         """Handle an authentic message: its sender lived."""
@@ -166,7 +169,7 @@ class FailureDetector:
         """
         if sent_at > now or broker not in self._watched:
             return False
-        if sent_at < self._settled_at:  # guard Detect.settled
+        if sent_at < self._settled_at and not self._pauses[broker].is_heard:  # guard Detect.settled
             return False
         suspect = self._suspects.get(broker)
         if suspect is None:
