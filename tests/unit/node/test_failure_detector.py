@@ -11,6 +11,7 @@ from liftbridge_broker.node.metadata.failure_detector import (
     GAP_NS,
     LATELY_NS,
     PROBE_NS,
+    PUNCTUAL_NS,
     SETTLE_NS,
     FailureDetector,
 )
@@ -35,7 +36,8 @@ class Nats:
         self.absent = {}
         self.probed = []
         self.ended = []
-        self.detector = FailureDetector(self.probe, 0)
+        self.detector = FailureDetector(self.probe)
+        self.detector.watch((), 0)
         self.detector.watch(watched, self.now)
 
     def probe(self, broker, channel, sent_at):
@@ -70,8 +72,8 @@ def test_ended_process_is_confirmed_after_the_time_and_once():
     ((broker, ended_at),) = nats.ended
     assert broker == "b"
     assert START + CONFIRM_NS <= ended_at < START + CONFIRM_NS + PROBE_NS
-    assert nats.detector.has_ended("b", nats.now)
-    assert not nats.detector.has_ended("c", nats.now)
+    assert nats.detector.has_ended("b")
+    assert not nats.detector.has_ended("c")
 
 
 def test_channels_that_are_absent_in_turn_are_no_absence():
@@ -107,7 +109,7 @@ def test_message_shows_that_its_sender_lives():
     assert last + CONFIRM_NS <= ended_at <= last + CONFIRM_NS + 2 * PROBE_NS
 
 
-@pytest.mark.parametrize("pause", [CONFIRM_NS + PROBE_NS, 2 * CONFIRM_NS_MAX])
+@pytest.mark.parametrize("pause", [PUNCTUAL_NS + 1, 2 * CONFIRM_NS_MAX])
 def test_broker_that_was_slow_lately_gets_more_time(pause):
     nats = Nats("b")
     nats.run(START + pause)
@@ -117,6 +119,16 @@ def test_broker_that_was_slow_lately_gets_more_time(pause):
     nats.run(began + patience - 1)
     assert nats.ended == []
     nats.run(began + patience + 2 * PROBE_NS)
+    assert [broker for broker, _ in nats.ended] == ["b"]
+
+
+def test_broker_that_pauses_as_long_as_a_heartbeat_gets_no_more_time():
+    nats = Nats("b")
+    nats.run(START + PUNCTUAL_NS)
+    nats.detector.on_message("b", nats.now)
+    nats.absent["b"] = set(Channel)
+    began = nats.now
+    nats.run(began + CONFIRM_NS + 2 * PROBE_NS)
     assert [broker for broker, _ in nats.ended] == ["b"]
 
 
@@ -148,19 +160,20 @@ def test_process_that_was_confirmed_and_sends_again_lives():
     nats = Nats("b")
     nats.absent["b"] = set(Channel)
     nats.run(START + CONFIRM_NS + PROBE_NS)
-    assert nats.detector.has_ended("b", nats.now)
+    assert nats.detector.has_ended("b")
     nats.detector.on_message("b", nats.now)
-    assert not nats.detector.has_ended("b", nats.now)
+    assert not nats.detector.has_ended("b")
 
 
 def test_conclusion_counts_for_a_moment_without_further_signals():
     nats = Nats("b")
     nats.absent["b"] = set(Channel)
-    nats.run(START + CONFIRM_NS + PROBE_NS)
-    ((_, ended_at),) = nats.ended
-    nats.detector.watch((), nats.now)
-    assert nats.detector.has_ended("b", ended_at + GAP_NS)
-    assert not nats.detector.has_ended("b", ended_at + GAP_NS + 1)
+    nats.run(START + CONFIRM_NS)
+    nats.absent.clear()
+    nats.run(nats.now + GAP_NS)
+    assert nats.detector.has_ended("b")
+    nats.run(nats.now + PROBE_NS)
+    assert not nats.detector.has_ended("b")
 
 
 def test_two_short_absences_are_not_one():
@@ -182,6 +195,35 @@ def test_nothing_is_believed_after_a_new_connection():
     assert nats.ended == []
     nats.run(nats.now + CONFIRM_NS + 2 * PROBE_NS)
     assert [broker for broker, _ in nats.ended] == ["b"]
+
+
+def test_nothing_is_believed_after_the_start():
+    nats = Nats("b")
+    nats.detector = FailureDetector(nats.probe)
+    nats.detector.watch(("b",), nats.now)
+    nats.absent["b"] = set(Channel)
+    nats.run(nats.now + SETTLE_NS)
+    assert nats.ended == []
+    nats.run(nats.now + CONFIRM_NS + 2 * PROBE_NS)
+    assert [broker for broker, _ in nats.ended] == ["b"]
+
+
+def test_a_broker_that_was_heard_after_a_new_connection_can_end_at_once():
+    nats = Nats("b", "c")
+    nats.detector.on_connected(nats.now)
+    nats.detector.on_message("b", nats.now)
+    nats.absent = {"b": set(Channel), "c": set(Channel)}
+    nats.run(nats.now + CONFIRM_NS + 2 * PROBE_NS)
+    assert [broker for broker, _ in nats.ended] == ["b"]
+
+
+def test_a_broker_that_was_heard_before_a_new_connection_can_not_end_at_once():
+    nats = Nats("b")
+    nats.detector.on_message("b", nats.now)
+    nats.detector.on_connected(nats.now)
+    nats.absent["b"] = set(Channel)
+    nats.run(nats.now + SETTLE_NS)
+    assert nats.ended == []
 
 
 def test_signals_about_others_and_of_the_future_mean_nothing():
@@ -215,16 +257,16 @@ STEPS = st.lists(
 def test_a_broker_ends_exactly_after_it_was_absent_long_enough(steps):
     """Compare with the true times of absence, message and connection."""
     nats = Nats("b")
-    quiet = START
-    for duration, event in [*steps, (CONFIRM_NS + 4 * PROBE_NS, "end")]:
+    quiet, settled = START, START
+    for duration, event in [*steps, (CONFIRM_NS_MAX + 4 * PROBE_NS, "end")]:
         is_absent = nats.absent.get("b") == set(Channel)
         known = len(nats.ended)
         nats.run(nats.now + duration)
         for _, ended_at in nats.ended[known:]:
             assert is_absent
-            assert ended_at - quiet >= CONFIRM_NS
-        if is_absent and nats.now - quiet >= CONFIRM_NS + 3 * PROBE_NS:
-            assert nats.detector.has_ended("b", nats.now)
+            assert ended_at - max(quiet, settled) >= CONFIRM_NS
+        if is_absent and nats.now - max(quiet, settled) >= CONFIRM_NS_MAX + 3 * PROBE_NS:
+            assert nats.detector.has_ended("b")
         match event:
             case "down":
                 quiet = quiet if is_absent else max(quiet, nats.now)
@@ -236,10 +278,10 @@ def test_a_broker_ends_exactly_after_it_was_absent_long_enough(steps):
                 nats.absent["b"] = {Channel.DATA}
                 nats.run(nats.now + GAP_NS + PROBE_NS)
             case "message":
-                quiet = max(quiet, nats.now)
+                quiet = settled = nats.now
                 nats.detector.on_message("b", nats.now)
             case "connected":
                 nats.detector.on_connected(nats.now)
-                quiet = nats.now + SETTLE_NS
+                quiet, settled = nats.now, nats.now + SETTLE_NS
             case _:
                 break

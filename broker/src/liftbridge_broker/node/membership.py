@@ -122,7 +122,7 @@ class Membership:
         self.answers = Answers(context)
         self.held = RetentionCursors(context, partitions, held.cursors, self.answers, link)
         self.peers = Peers(link, self._to_metadata, self._to_search, self._to_others)
-        self.detector = FailureDetector(link.probe, context.now, parts.control.probe_ns)
+        self.detector = FailureDetector(link.probe, parts.control.probe_ns)
         self._outage = Outage(context.now)
         self.impostor_count = 0
         self.ended_count = 0
@@ -240,7 +240,7 @@ class Membership:
             self.replicas.repeat_reports()
         if event.is_self:
             for broker in self._context.state.brokers:
-                if self.detector.has_ended(broker, now):
+                if self.detector.has_ended(broker):
                     self.control.on_ended(broker, now)
 
     def _watch(self, now: Instant) -> None:

@@ -13,14 +13,20 @@ from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.ports.transport import Channel
 
-PROBE_NS: Final = 40 * MILLISECOND_NS
+PROBE_NS: Final = 30 * MILLISECOND_NS
 """Time between two probes of a broker."""
 
-CONFIRM_NS: Final = 100 * MILLISECOND_NS
-"""Time for which a broker must be absent: enough to reconnect, and for a heartbeat of Raft."""
+SUSPECT_PROBE_NS: Final = 15 * MILLISECOND_NS
+"""Time between two probes while NATS knows no connection of a broker."""
+
+CONFIRM_NS: Final = 60 * MILLISECOND_NS
+"""Time for which a broker must be absent: twice what it takes to reconnect."""
 
 CONFIRM_NS_MAX: Final = 200 * MILLISECOND_NS
-"""The same for a broker that has been slow lately."""
+"""The same for a broker that was slow lately."""
+
+PUNCTUAL_NS: Final = 120 * MILLISECOND_NS
+"""Longest pause of a broker that is not slow: a heartbeat of Raft comes each 100 ms."""
 
 LATELY_NS: Final = 5_000 * MILLISECOND_NS
 """Time for which a pause is remembered at least, and half of the longest."""
@@ -29,8 +35,8 @@ GAP_NS: Final = 100 * MILLISECOND_NS
 """Longest time between two signals of one absence; a longer gap begins another one."""
 
 SETTLE_NS: Final = 1_000 * MILLISECOND_NS
-"""Time after its own connection in which a broker believes no signal about one that it has not heard
-since then: NATS may have restarted, and the others try to reconnect each 250 ms, as this one did."""
+"""Time after its own connection in which a broker believes signals only about those that it has
+heard since then: NATS may have restarted, and the others try to reconnect each 250 ms."""
 
 _NEVER: Final = Instant(0)
 
@@ -100,16 +106,15 @@ class FailureDetector:
     """Probes the watched brokers, and confirms that the processes of some have ended.
 
     Invariant: a broker counts as ended only after `CONFIRM_NS` without a message from it, in which
-    no probe of any channel met a connection; and after a longer time, if it paused for longer
-    between two messages lately. A loaded broker takes as long to reconnect.
+    no probe of any channel met a connection; and after a longer time, if it paused for more than
+    `PUNCTUAL_NS` between two messages lately. A loaded broker takes as long to reconnect.
 
     Args:
         probe: Sends one probe.
-        now: Time of the start, which counts as a new connection.
         interval_ns: Time between two probes of a broker; 0 sends none.
     """
 
-    def __init__(self, probe: Probe, now: Instant, interval_ns: int = PROBE_NS) -> None:
+    def __init__(self, probe: Probe, interval_ns: int = PROBE_NS) -> None:
         """Watch nobody."""
         self._probe = probe
         self._interval_ns = interval_ns
@@ -117,10 +122,15 @@ class FailureDetector:
         self._due: Instant | None = None
         self._suspects: dict[BrokerId, _Suspect] = {}
         self._pauses: dict[BrokerId, _Pauses] = {}
-        self._settled_at = Instant(now + SETTLE_NS)
+        self._settled_at = _NEVER
 
     def watch(self, brokers: Iterable[BrokerId], now: Instant) -> None:
-        """Probe these brokers from now on, instead of others."""
+        """Probe these brokers from now on, instead of others.
+
+        The first call counts as a new connection: this process has just started.
+        """
+        if self._settled_at == _NEVER:
+            self._settled_at = Instant(now + SETTLE_NS)
         self._watched = tuple(brokers)
         known = self._pauses
         self._pauses = {name: known.get(name) or _Pauses(now, now) for name in self._watched}
@@ -129,21 +139,17 @@ class FailureDetector:
         elif self._due is None:
             self._due = now
 
-    def has_ended(self, broker: BrokerId, now: Instant) -> bool:
+    def has_ended(self, broker: BrokerId) -> bool:
         """Return whether the process of a broker counts as ended, by signals of a moment ago."""
         suspect = self._suspects.get(broker)
-        return (
-            suspect is not None
-            and suspect.has_ended
-            and suspect.is_recent(now)  # guard Detect.recent
-        )
+        return suspect is not None and suspect.has_ended
 
     def on_connected(self, now: Instant) -> None:
         """Handle a new connection of this broker to NATS: the others may still reconnect."""
         self._suspects.clear()
         self._settled_at = Instant(now + SETTLE_NS)
         for pauses in self._pauses.values():
-            pauses.heard_at, pauses.is_heard = now, False
+            pauses.heard_at, pauses.is_heard = now, False  # guard Detect.heard
 
     def on_message(self, sender: BrokerId, now: Instant) -> None:
         """Handle an authentic message: its sender lived."""
@@ -169,12 +175,15 @@ class FailureDetector:
         """
         if sent_at > now or broker not in self._watched:
             return False
-        if sent_at < self._settled_at and not self._pauses[broker].is_heard:  # guard Detect.settled
+        is_heard = self._pauses[broker].is_heard
+        if not is_heard and sent_at < self._settled_at:  # guard Detect.settled
             return False
         suspect = self._suspects.get(broker)
         if suspect is None:
             suspect = self._suspects[broker] = _Suspect()
             self._probe_others(broker, channel, now)
+            if self._due is not None:
+                self._due = min(self._due, Instant(now + SUSPECT_PROBE_NS))
         if sent_at < suspect.heard_at:
             return False
         absence = suspect.absences.get(channel)
@@ -193,7 +202,7 @@ class FailureDetector:
             return False
         common_ns = min(one.last for one in absences) - max(one.since for one in absences)
         lately_ns = self._pauses[broker].longest_ns
-        if lately_ns > CONFIRM_NS:  # guard Detect.patience
+        if lately_ns > PUNCTUAL_NS:  # guard Detect.patience
             return common_ns >= min(lately_ns, CONFIRM_NS_MAX)
         return common_ns >= CONFIRM_NS  # guard Detect.time
 
@@ -207,7 +216,7 @@ class FailureDetector:
         """Send the probes that are due; on all channels to a suspect."""
         if self._due is None or now < self._due:
             return
-        self._due = Instant(now + self._interval_ns)
+        self._due = Instant(now + (SUSPECT_PROBE_NS if self._suspects else self._interval_ns))
         for broker in self._watched:
             self._probe(broker, Channel.METADATA, now)
             if broker in self._suspects:

@@ -1,12 +1,14 @@
-"""Check that a broker counts as ended only after NATS knew nobody for it (I28), in true state.
+"""Check when a broker counts as ended for another one (I28), in true state.
 
-The network is looked at after every turn, which is often: connected brokers send probes.
+NATS must have known no connection of it for a time in which no message of it arrived. And the other
+one must have been connected together with it, or for long. The network is looked at after every
+turn, which is often: connected brokers send probes.
 """
 
 from collections.abc import Mapping
 
 from liftbridge_broker.model.units import SECOND_NS
-from liftbridge_broker.node.metadata.failure_detector import CONFIRM_NS, PROBE_NS
+from liftbridge_broker.node.metadata.failure_detector import CONFIRM_NS, PROBE_NS, SETTLE_NS
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.machine import Machine
@@ -14,6 +16,9 @@ from liftbridge_testkit.sim.world import Watcher, World
 
 LEAST_NS = CONFIRM_NS * 8 // 10
 """Shortest absence; the clocks of machines run up to a tenth too fast, and turns are apart."""
+
+SETTLED_NS = SETTLE_NS * 8 // 10
+"""Shortest time of a connection in which a broker that was never present may count as ended."""
 
 NOTICED_NS = 2 * PROBE_NS
 """Longest presence that no probe may meet, as of a process that fails while it starts."""
@@ -37,6 +42,8 @@ class Absences(Watcher):
         self._recent: dict[str, int] = {}
         self._turn: dict[str, int] = {}
         self._late_until: dict[str, int] = {}
+        self._linked: dict[str, int] = {}
+        self._together: dict[str, set[str]] = {}
 
     def on_turn(self, machine: Machine) -> None:
         """Note which brokers are absent, and whether this process was late."""
@@ -44,8 +51,16 @@ class Absences(Watcher):
         if now - self._turn.get(name, now) > IDLE_NS:
             self._late_until[name] = now + RECENT_NS
         self._turn[name] = now
+        absent = {other for other in self._world.machines if self._is_absent(other)}
+        for one in self._world.machines:
+            if self._is_unlinked(one):
+                self._linked.pop(one, None)
+                self._together.pop(one, None)
+            else:
+                self._linked.setdefault(one, now)
+                self._together.setdefault(one, set()).update(self._world.machines.keys() - absent)
         for other in self._world.machines:
-            if self._is_absent(other):
+            if other in absent:
                 self._back.pop(other, None)
                 since = self._since.setdefault(other, now)
                 if now - since >= LEAST_NS:
@@ -53,18 +68,31 @@ class Absences(Watcher):
             elif now - self._back.setdefault(other, now) >= NOTICED_NS:
                 self._since.pop(other, None)
 
-    def _is_absent(self, name: str) -> bool:
+    def _is_unlinked(self, name: str) -> bool:
         endpoint = self._network.endpoints.get(name)
+        return endpoint is None or not endpoint.is_up
+
+    def _is_absent(self, name: str) -> bool:
         is_denied = len(self._network.denied.get(name, ())) == len(Channel)
-        return endpoint is None or not endpoint.is_up or is_denied
+        return is_denied or self._is_unlinked(name)
 
     def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
         """Compare what a process concluded with what was."""
         if kind != "broker_ended":
             return
         now, broker = self._world.now, str(fields["broker"])
-        is_late = now < self._late_until.get(machine.name, 0)
-        if not is_late and now - self._recent.get(broker, -RECENT_NS) >= RECENT_NS:
-            raise BrokenInvariantError(
-                "I28", f"{broker} ended for {machine.name}, but NATS knows it"
-            )
+        if now < self._late_until.get(machine.name, 0):
+            return
+        if now - self._recent.get(broker, -RECENT_NS) >= RECENT_NS:
+            self._fail(machine, broker, "NATS knows it")
+        is_settled = now - self._linked.get(machine.name, now) >= SETTLED_NS
+        if not is_settled and broker not in self._together.get(machine.name, ()):
+            self._fail(machine, broker, "they were not connected together since it connected")
+        conditions = self._network.conditions
+        if conditions.corrupt_ppm or conditions.duplicate_ppm or conditions.reorder_ppm:
+            return  # a message that arrives may be refused
+        if now - self._network.arrived.get((broker, machine.name), -LEAST_NS) < LEAST_NS:
+            self._fail(machine, broker, "a message of it arrived")
+
+    def _fail(self, machine: Machine, broker: str, reason: str) -> None:
+        raise BrokenInvariantError("I28", f"{broker} ended for {machine.name}, but {reason}")
