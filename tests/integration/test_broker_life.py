@@ -360,3 +360,18 @@ def test_bug_is_told_once_and_ends_the_process(tmp_path: Path, nats: NatsServer)
     assert "RuntimeError: planted" in told
     assert lines[-1].startswith("liftbridge-broker: stopped because of a bug: RuntimeError")
     assert not (broker.data_dir / "clean").exists()
+
+
+# Libraries.
+
+
+@pytest.mark.parametrize("implementation", ["upb", "python"])
+def test_a_library_without_its_compiled_part_is_reported(
+    tmp_path: Path, nats: NatsServer, implementation: str
+) -> None:
+    forced = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": implementation}
+    with Broker(tmp_path, nats_url=nats.url, environment=forced) as broker:
+        is_reported = "library_slow" in broker.log_text()
+        assert is_reported == (implementation == "python")
+        assert ("library=protobuf" in broker.log_text()) == is_reported
+        assert "library=google-crc32c" not in broker.log_text()

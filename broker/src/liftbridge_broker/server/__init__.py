@@ -16,6 +16,7 @@ from liftbridge_broker.adapters.observe.redaction import Redactor
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import InternalError, LiftbridgeError
 from liftbridge_broker.model.units import MIB
+from liftbridge_broker.server.libraries import warn_of_slow_libraries
 from liftbridge_broker.server.process import Broker
 
 KEPT_BLOCK_BYTES: Final = 16 * MIB
@@ -48,6 +49,7 @@ def run(options: BrokerOptions, reload: Callable[[], BrokerOptions]) -> int:
     )
     catalogue = load_catalogue()
     observer = StructlogObserver(catalogue)
+    warn_of_slow_libraries(observer)
     broker = Broker(options, observer, catalogue, reload)
     refusals: list[LiftbridgeError] = []
     bugs: list[Exception] = []
