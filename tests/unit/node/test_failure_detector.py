@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liftbridge_broker.model.units import MILLISECOND_NS
+from liftbridge_broker.node.metadata.consensus import STAGGER_NS
 from liftbridge_broker.node.metadata.failure_detector import (
     CONFIRM_NS,
     CONFIRM_NS_MAX,
@@ -74,6 +75,19 @@ def test_ended_process_is_confirmed_after_the_time_and_once():
     assert START + CONFIRM_NS <= ended_at < START + CONFIRM_NS + PROBE_NS
     assert nats.detector.has_ended("b")
     assert not nats.detector.has_ended("c")
+
+
+def test_voters_confirm_an_end_closer_together_than_they_start_elections():
+    ended = []
+    for probed_at in range(START, START + PROBE_NS, MILLISECOND_NS):
+        nats = Nats("b")
+        nats.now = probed_at
+        nats.run(START + 10 * PROBE_NS)
+        nats.absent["b"] = set(Channel)
+        nats.run(nats.now + 10 * CONFIRM_NS)
+        ended += [at for _, at in nats.ended]
+    assert len(ended) == PROBE_NS // MILLISECOND_NS
+    assert 0 < max(ended) - min(ended) < STAGGER_NS
 
 
 def test_channels_that_are_absent_in_turn_are_no_absence():

@@ -62,8 +62,12 @@ from liftbridge_broker.wire.raft import decode_message, encode_message
 RETRY_NS: Final = 1_000 * MILLISECOND_NS
 """Time between two attempts to write on a full disk."""
 
-STAGGER_NS: Final = 15 * MILLISECOND_NS
-"""Time between the elections that two voters start because the leader's process has ended."""
+STAGGER_NS: Final = 40 * MILLISECOND_NS
+"""Time between the elections that two voters start because the leader's process has ended.
+
+More than the time between two probes, by which they confirm it at different times: if it were less,
+the first voter might start just when the second one does, and the votes would be split.
+"""
 
 DEFAULT_RAFT_OPTIONS: Final = RaftOptions()
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from liftbridge_testkit.cluster import ClusterKit
 
 LEADER_CHANCE: Final = 0.6
+BREAKS_MAX: Final = 5
+ALL_CHANCE: Final = 0.5
 NAMESPACE: Final = "liftbridge-default"
 SYNC_SECONDS_MAX: Final = 40.0
 DAMAGED_BYTES: Final = 16
@@ -160,6 +162,15 @@ def cut(storm: Storm) -> str:
     return name
 
 
+def break_connections(storm: Storm) -> str:
+    """Connections of one broker to NATS break a few times, one or all; it connects again."""
+    name = storm.victim()
+    for _ in range(storm.rng.randint(1, BREAKS_MAX)):
+        storm.cluster.proxies[name].sever(is_all=storm.rng.random() < ALL_CHANCE)
+        storm.last(0.0, 0.5)
+    return name
+
+
 def separate(storm: Storm) -> str:
     """Two brokers do not reach each other, while both reach the rest (not transitive)."""
     one, other = storm.pair()
@@ -272,6 +283,7 @@ FAULTS: Final[dict[str, Callable[[Storm], str]]] = {
         isolate_out,
         isolate_in,
         cut,
+        break_connections,
         separate,
         separate_one_way,
         delay,
