@@ -51,16 +51,16 @@ class Absences(Watcher):
         if now - self._turn.get(name, now) > IDLE_NS:
             self._late_until[name] = now + RECENT_NS
         self._turn[name] = now
-        absent = {other for other in self._world.machines if self._is_absent(other)}
+        linked = {one for one in self._world.machines if self._is_linked(one)}
         for one in self._world.machines:
-            if self._is_unlinked(one):
+            if one in linked:
+                self._linked.setdefault(one, now)
+                self._together.setdefault(one, set()).update(linked)
+            else:
                 self._linked.pop(one, None)
                 self._together.pop(one, None)
-            else:
-                self._linked.setdefault(one, now)
-                self._together.setdefault(one, set()).update(self._world.machines.keys() - absent)
         for other in self._world.machines:
-            if other in absent:
+            if other not in linked or self._is_denied(other):
                 self._back.pop(other, None)
                 since = self._since.setdefault(other, now)
                 if now - since >= LEAST_NS:
@@ -68,13 +68,16 @@ class Absences(Watcher):
             elif now - self._back.setdefault(other, now) >= NOTICED_NS:
                 self._since.pop(other, None)
 
-    def _is_unlinked(self, name: str) -> bool:
-        endpoint = self._network.endpoints.get(name)
-        return endpoint is None or not endpoint.is_up
+    def _is_settled(self, name: str) -> bool:
+        now = self._world.now
+        return now - self._linked.get(name, now) >= SETTLED_NS
 
-    def _is_absent(self, name: str) -> bool:
-        is_denied = len(self._network.denied.get(name, ())) == len(Channel)
-        return is_denied or self._is_unlinked(name)
+    def _is_linked(self, name: str) -> bool:
+        endpoint = self._network.endpoints.get(name)
+        return endpoint is not None and endpoint.is_up
+
+    def _is_denied(self, name: str) -> bool:
+        return len(self._network.denied.get(name, ())) == len(Channel)
 
     def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
         """Compare what a process concluded with what was."""
@@ -85,12 +88,13 @@ class Absences(Watcher):
             return
         if now - self._recent.get(broker, -RECENT_NS) >= RECENT_NS:
             self._fail(machine, broker, "NATS knows it")
-        is_settled = now - self._linked.get(machine.name, now) >= SETTLED_NS
-        if not is_settled and broker not in self._together.get(machine.name, ()):
+        if not self._is_settled(machine.name) and broker not in self._together[machine.name]:
             self._fail(machine, broker, "they were not connected together since it connected")
         conditions = self._network.conditions
         if conditions.corrupt_ppm or conditions.duplicate_ppm or conditions.reorder_ppm:
             return  # a message that arrives may be refused
+        if not self._is_settled(broker):
+            return  # as may the first ones of a connection
         if now - self._network.arrived.get((broker, machine.name), -LEAST_NS) < LEAST_NS:
             self._fail(machine, broker, "a message of it arrived")
 
