@@ -80,7 +80,7 @@ async def loaded(cluster: ClusterKit) -> AsyncIterator[tuple[Load, AdminClient]]
     servers = ",".join(broker.address for broker in cluster.brokers.values())
     admins = ",".join(broker.admin_address for broker in cluster.brokers.values())
     async with connect(servers) as client, connect_admin(admins) as admin:
-        await until_voters(cluster, 3)
+        await asyncio.to_thread(cluster.await_voters, 3)
         stream = await client.streams.create(STREAM, replication=3)
         load = Load(stream)
         async with asyncio.TaskGroup() as tasks:
@@ -127,18 +127,9 @@ def is_gone(cluster: ClusterKit, name: str) -> bool:
     return all(broker.id != name for broker in cluster.metadata().brokers)
 
 
-async def until_voters(cluster: ClusterKit, count: int) -> None:
-    def is_so(at: str) -> bool:
-        return cluster.metric("raft_voters", at) == count and not cluster.metric(
-            "raft_learners", at
-        )
-
-    await asyncio.to_thread(cluster.everywhere, is_so, f"{count} voters")
-
-
 async def grow(cluster: ClusterKit) -> None:
     await asyncio.to_thread(cluster.start, *NEW)
-    await until_voters(cluster, 5)
+    await asyncio.to_thread(cluster.await_voters, 5)
 
 
 async def test_partition_moves_to_other_brokers_under_load(cluster: ClusterKit) -> None:
@@ -167,7 +158,7 @@ async def test_cluster_grows_and_shrinks_under_load(cluster: ClusterKit) -> None
             await admin.remove_broker(name)
             del cluster.brokers[name]
             await load.more()
-        await until_voters(cluster, 3)
+        await asyncio.to_thread(cluster.await_voters, 3)
         assert {one.broker for one in await admin.brokers()} == {"b1", "b2", "b3"}
 
 
@@ -175,7 +166,7 @@ async def test_retired_directory_is_let_in_as_another_member_and_founds_nothing(
     cluster: ClusterKit,
 ) -> None:
     await asyncio.to_thread(cluster.start, *NEW)
-    await until_voters(cluster, 5)
+    await asyncio.to_thread(cluster.await_voters, 5)
     servers = ",".join(broker.admin_address for broker in cluster.brokers.values())
     async with connect_admin(servers) as admin:
         await admin.cordon("b5", drain=True)
@@ -187,7 +178,7 @@ async def test_retired_directory_is_let_in_as_another_member_and_founds_nothing(
         assert cluster.stop("b5") == [0]
         await admin.uncordon("b5")
         cluster.start("b5")
-        await until_voters(cluster, 5)
+        await asyncio.to_thread(cluster.await_voters, 5)
         again = next(one for one in (await admin.cluster()).members if one.broker == "b5")
         assert again.data_dir_id != member.data_dir_id
 

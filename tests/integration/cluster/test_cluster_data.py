@@ -39,16 +39,6 @@ def await_in_sync(cluster: ClusterKit, count: int) -> None:
     cluster.until(lambda: len(cluster.partition(STREAM).isr) == count, f"{count} in sync")
 
 
-def await_votes(cluster: ClusterKit) -> None:
-    """Wait until the three brokers there are make up the metadata group, and nobody else."""
-    cluster.everywhere(
-        lambda at: (
-            cluster.metric("raft_voters", at) == 3 and not cluster.metric("raft_learners", at)
-        ),
-        "three voters and no learner",
-    )
-
-
 def publish(cluster: ClusterKit, history: History, count: int, hurt: Callable[[str], None]) -> None:
     """Publish with ALL to the leader, hurt it under load, and wait for the end of the call."""
     leader = cluster.await_leader(STREAM)
@@ -122,7 +112,7 @@ def test_wiped_replica_is_filled_again(cluster: ClusterKit) -> None:
     cluster.wipe(wiped)
     cluster.start(wiped)
     await_in_sync(cluster, 3)
-    await_votes(cluster)
+    cluster.await_voters(3)
     # With both others gone, only the wiped one can have what was acknowledged.
     cluster[other].kill()
     await_in_sync(cluster, 2)

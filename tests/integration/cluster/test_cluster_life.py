@@ -25,16 +25,6 @@ def names(cluster: ClusterKit, at: str) -> set[str]:
     return {broker.id for broker in cluster.metadata(at).brokers}
 
 
-def await_voters(cluster: ClusterKit, count: int) -> None:
-    """Wait for so many voters and no learner."""
-    cluster.everywhere(
-        lambda at: (
-            cluster.metric("raft_voters", at) == count and not cluster.metric("raft_learners", at)
-        ),
-        f"{count} voters",
-    )
-
-
 def await_all(cluster: ClusterKit, *wanted: str) -> None:
     """Wait until every broker that lives tells of these, which are all unless they are named."""
     expected = set(wanted or cluster.brokers)
@@ -63,11 +53,11 @@ def test_listed_brokers_found_one_cluster_and_go_on_with_it_after_a_restart(
 
 def test_brokers_join_a_seed_and_get_votes(tmp_path: Path) -> None:
     with ClusterKit(tmp_path, has_seed=True) as cluster:
-        await_voters(cluster, 3)
+        cluster.await_voters(3)
         await_all(cluster)
         cluster.add("b4")
         cluster.start("b4")
-        await_voters(cluster, 4)
+        cluster.await_voters(4)
         cluster["b1"].kill()
         cluster["b1"].start()
         await_all(cluster)
@@ -103,7 +93,7 @@ def test_wiped_disk_comes_back_as_a_new_member(cluster: ClusterKit) -> None:
     assert identity(cluster, "b2") != former
     assert "cluster_found" in cluster["b2"].log_text()
     # The former directory loses its place, the new one gets a vote.
-    await_voters(cluster, 3)
+    cluster.await_voters(3)
     cluster["b1"].kill()
     cluster.until(
         lambda: (

@@ -7,7 +7,7 @@ from liftbridge_broker.ports.observe import Observer
 
 
 def warn_of_slow_libraries(observer: Observer) -> None:
-    """Report libraries that run without their compiled part: a broker is ten times as slow.
+    """Report libraries that run without their compiled part: a broker is many times slower.
 
     Replicas then leave the in-sync sets under load. The usual cause is an image without a C++
     library, libstdc++.so.6.

@@ -288,6 +288,21 @@ class ClusterKit:
                 raise ProcessError(f"not {what} after {seconds_max} s\n{logs}")
             sleep(_POLL_SECONDS)
 
+    def await_voters(self, count: int) -> None:
+        """Wait until so many brokers vote on the metadata, each with the disk that it has now.
+
+        Before that the metadata group may bear no loss of another disk.
+
+        Raises:
+            ProcessError: It does not happen in time.
+        """
+        self.everywhere(
+            lambda at: (
+                self.metric("raft_voters", at) == count and not self.metric("raft_learners", at)
+            ),
+            f"{count} voters and no learner",
+        )
+
     def everywhere(
         self, condition: Callable[[str], bool], what: str, *, seconds_max: float = READY_SECONDS_MAX
     ) -> None:

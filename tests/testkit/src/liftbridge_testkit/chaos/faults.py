@@ -251,7 +251,7 @@ def wipe(storm: Storm) -> str:
     storm.last(0.0, 1.0)
     storm.cluster.start(name)
     await_in_sync(storm)
-    await_voters(storm.cluster)
+    storm.cluster.await_voters(len(storm.cluster.brokers))
     return name
 
 
@@ -311,23 +311,6 @@ def await_in_sync(storm: Storm) -> None:
             seconds_max=SYNC_SECONDS_MAX,
         )
     storm.note_rest()
-
-
-def await_voters(cluster: ClusterKit) -> None:
-    """Wait until every broker votes on the metadata, with the disk that it has now.
-
-    Before that the group of the metadata bears no loss of another disk.
-
-    Raises:
-        ProcessError: One does not in time.
-    """
-    size = len(cluster.brokers)
-    cluster.everywhere(
-        lambda at: (
-            cluster.metric("raft_voters", at) == size and not cluster.metric("raft_learners", at)
-        ),
-        f"{size} voters",
-    )
 
 
 def is_in_sync(cluster: ClusterKit, stream: str) -> bool:
