@@ -44,6 +44,9 @@ from liftbridge_broker.wire.peer.membership import Join
 from liftbridge_broker.wire.peer.messages import PeerHeader
 
 UPKEEP_NS: Final = 1_000 * MILLISECOND_NS
+MEMBERS_RETRY_NS: Final = 50 * MILLISECOND_NS
+"""Time between two changes of the group, one of which must be committed before the next."""
+
 BALANCE_NS: Final = 300_000 * MILLISECOND_NS
 BALANCE_PARTITIONS_MAX: Final = 100
 HAND_OVER_NS: Final = 30_000 * MILLISECOND_NS
@@ -122,6 +125,7 @@ class ControlPlane:
         self._inquiries = Inquiries()
         self._hashes: OrderedDict[MetadataIndex, int] = OrderedDict()
         self._upkeep_at = Instant(0)
+        self._members_at = Instant(0)
         self._balance_at = Instant(0)
         self._hand_over_at = Instant(0)
 
@@ -146,6 +150,7 @@ class ControlPlane:
             self._inquiries = Inquiries()
             self._inquiries.hurry(now)
             self._upkeep_at = now
+            self._members_at = now
             self._balance_at = Instant(now + self._options.balance_ns)
         else:
             self._sessions = None
@@ -172,10 +177,12 @@ class ControlPlane:
             self._hashes.popitem(last=False)
         for record in records:
             match record:
-                case BrokerChanged(broker) if broker.broker == self._context.broker:
-                    if broker.broker_epoch == self.session.broker_epoch:
-                        self.session.is_fenced = broker.fenced
-                    self.session.hurry(now)
+                case BrokerChanged(broker):
+                    self._members_at = now
+                    if broker.broker == self._context.broker:
+                        if broker.broker_epoch == self.session.broker_epoch:
+                            self.session.is_fenced = broker.fenced
+                        self.session.hurry(now)
                 case PartitionChanged(state) if state.leader is None:
                     self._inquiries.hurry(now)
                 case _:
@@ -217,8 +224,10 @@ class ControlPlane:
         if now >= self._upkeep_at:
             self._upkeep_at = Instant(now + UPKEEP_NS)
             self._hand_over(now)
-            self._keep_members()
             self._drain(now)
+        if now >= self._members_at:
+            is_changing = self._keep_members()
+            self._members_at = Instant(now + (MEMBERS_RETRY_NS if is_changing else UPKEEP_NS))
         if self._options.balance_ns and now >= self._balance_at:
             self._balance_at = Instant(now + self._options.balance_ns)
             self._balance(now)
@@ -233,6 +242,7 @@ class ControlPlane:
             self._sessions.next_deadline(self._context.state),
             self._inquiries.next_deadline(),
             self._upkeep_at,
+            self._members_at,
             self._balance_at if self._options.balance_ns else None,
         )
 
@@ -390,8 +400,8 @@ class ControlPlane:
         if successor is not None:
             self._try(self._consensus.transfer, successor)
 
-    def _keep_members(self) -> None:
-        """Adjust the members and voters to the registered brokers, one change at a time."""
+    def _keep_members(self) -> bool:
+        """Request one change that adjusts the group to the registered brokers; `False` if none."""
         members = (*self._consensus.voters, *self._consensus.learners)
         for peer in members:
             known = self._context.state.brokers.get(BrokerId(peer.broker))
@@ -403,14 +413,15 @@ class ControlPlane:
                 continue  # with an empty disk; it registers next
             if (is_former or known.removed) and peer != self._consensus.leader:
                 self._try(self._consensus.remove, peer)
-                return
+                return True
         if len(self._consensus.voters) >= self._options.voters_max:
-            return
+            return False
         for peer in self._consensus.learners:
             known = self._context.state.brokers.get(BrokerId(peer.broker))
             if known is not None and not known.fenced and not known.draining:
                 self._try(self._consensus.promote, peer)
-                return
+                return True
+        return False
 
     def _drain(self, now: Instant) -> None:
         if not any(broker.draining for broker in self._context.state.brokers.values()):
