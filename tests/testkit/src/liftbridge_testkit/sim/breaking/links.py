@@ -1,12 +1,17 @@
 """Faults of links between machines."""
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
+from liftbridge_broker.node.metadata.failure_detector import GAP_NS
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.breaking.parts import Breaking, Undo
 
 Ways = tuple[tuple[str, str], ...]
+
+SEPARATE_NS: Final = GAP_NS * 13 // 10
+"""Time after which an absence is another one; the clocks of machines run up to a tenth too fast."""
 
 
 def _cut(faults: Breaking, ways: Ways) -> Undo:
@@ -153,11 +158,28 @@ def _nats_outage(faults: Breaking) -> Undo | None:
 def _false_absence(faults: Breaking) -> Undo | None:
     """Let NATS say that nobody listens for a broker that lives, as after the loss of a route."""
     network, random = faults.world.network, faults.random
-    name, channels = random.choice(list(faults.world.machines)), frozenset(Channel)
-    if random.randrange(2):
-        channels = frozenset((random.choice(tuple(Channel)),))
-    network.deny(name, channels)
-    return lambda: network.deny(name, frozenset())
+    name, channels = random.choice(list(faults.world.machines)), tuple(Channel)
+    if random.randrange(3) == 0:
+        network.deny(name, frozenset(channels))
+        return lambda: network.deny(name, frozenset())
+    is_in_turn = random.randrange(2) == 1
+    is_over = [False]
+
+    def deny(channel: Channel) -> None:
+        if is_over[0]:
+            return
+        network.deny(name, frozenset((channel,)))
+        if is_in_turn:
+            other = random.choice([one for one in channels if one is not channel])
+            delay_ns = random.randrange(SEPARATE_NS, 4 * SEPARATE_NS)
+            faults.world.scheduler.after(delay_ns, deny, other)
+
+    def end() -> None:
+        is_over[0] = True
+        network.deny(name, frozenset())
+
+    deny(random.choice(channels))
+    return end
 
 
 def _forged_frames(faults: Breaking) -> Undo | None:
