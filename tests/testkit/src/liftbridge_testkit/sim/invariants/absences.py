@@ -8,7 +8,7 @@ turn, which is often: connected brokers send probes.
 from collections.abc import Mapping
 
 from liftbridge_broker.model.units import SECOND_NS
-from liftbridge_broker.node.metadata.failure_detector import CONFIRM_NS, PROBE_NS, SETTLE_NS
+from liftbridge_broker.node.metadata.failure_detector import CONFIRM_NS, GAP_NS, SETTLE_NS
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.machine import Machine
@@ -20,8 +20,8 @@ LEAST_NS = CONFIRM_NS * 8 // 10
 SETTLED_NS = SETTLE_NS * 8 // 10
 """Shortest time of a connection in which a broker that was never present may count as ended."""
 
-NOTICED_NS = 2 * PROBE_NS
-"""Longest presence that no probe may meet, as of a process that fails while it starts."""
+NOTICED_NS = GAP_NS * 12 // 10
+"""Shortest presence that ends an absence; one process's clock may run a tenth too slow."""
 
 RECENT_NS = 2 * SECOND_NS
 """Time by which a signal may be late."""
