@@ -99,7 +99,7 @@ def test_stranger_asks_everyone_then_the_leader_until_it_is_a_member():
     assert wire.take() == []
     joining.on_timer(Instant(1 + ASK_NS))
     assert wish in wire.take()
-    group.learners = (ME,)
+    group.learners, group.leader = (ME,), A
     joining.on_timer(Instant(1 + 2 * ASK_NS))
     assert wire.take() == []
 

@@ -26,8 +26,11 @@ from liftbridge_broker.wire.peer.membership import Discover, DiscoverReply, Join
 from liftbridge_broker.wire.peer.messages import PeerHeader
 
 ASK_NS: Final = 250 * MILLISECOND_NS
-UNHEARD_NS: Final = 3_000 * MILLISECOND_NS
-"""Time without a leader after which a member assumes that it was removed."""
+UNHEARD_NS: Final = 500 * MILLISECOND_NS
+"""Time without a leader after which a member assumes that it was removed; elections take less.
+
+A removed member goes on by old access rules, and revocations must count within two seconds.
+"""
 
 CALL_NS: Final = 10_000 * MILLISECOND_NS
 """Time between two searches for other clusters, as in the original, and between two log events."""

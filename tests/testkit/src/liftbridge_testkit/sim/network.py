@@ -144,7 +144,7 @@ class Network:
         held: Messages that the filter held back, in order.
         endpoints: Clients of NATS by name.
         denied: Channels of brokers for which NATS wrongly says that nobody listens.
-        arrived: Time at which a message of one broker last reached another one.
+        arrived: The last message of one broker that reached another one, and its time.
     """
 
     scheduler: Scheduler
@@ -157,7 +157,7 @@ class Network:
     held: list[Held] = field(default_factory=list)
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     denied: dict[str, frozenset[Channel]] = field(default_factory=dict)
-    arrived: dict[tuple[str, str], int] = field(default_factory=dict)
+    arrived: dict[tuple[str, str], tuple[int, bytes]] = field(default_factory=dict)
     _cuts: dict[tuple[str, str], int] = field(default_factory=dict)
     _slow: dict[tuple[str, str], int] = field(default_factory=dict)
     _slow_channels: dict[tuple[str, Channel], int] = field(default_factory=dict)
@@ -515,5 +515,5 @@ class Network:
         self.trace.note(
             self.scheduler.now, target.name, "from", source.name, len(payload), crc32(payload)
         )
-        self.arrived[source.name, target.name] = self.scheduler.now
+        self.arrived[source.name, target.name] = self.scheduler.now, payload
         deliver(*arguments)

@@ -6,11 +6,13 @@ turn, which is often: connected brokers send probes.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.metadata.failure_detector import CONFIRM_NS, GAP_NS, SETTLE_NS
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.broken import BrokenInvariantError
+from liftbridge_testkit.sim.kinds import kinds_of
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.world import Watcher, World
 
@@ -28,6 +30,9 @@ RECENT_NS = 2 * SECOND_NS
 
 IDLE_NS = SECOND_NS // 2
 """Longest time between two turns of a process that handles signals in time."""
+
+REPEATABLE: Final = frozenset(("discover", "discover_reply", "hello"))
+"""Kinds of messages that show nothing about their sender: anyone may have sent them again."""
 
 
 class Absences(Watcher):
@@ -95,7 +100,8 @@ class Absences(Watcher):
             return  # a message that arrives may be refused
         if not self._is_settled(broker):
             return  # as may the first ones of a connection
-        if now - self._network.arrived.get((broker, machine.name), -LEAST_NS) < LEAST_NS:
+        at, message = self._network.arrived.get((broker, machine.name), (-LEAST_NS, b""))
+        if now - at < LEAST_NS and REPEATABLE.isdisjoint(kinds_of(message)):
             self._fail(machine, broker, "a message of it arrived")
 
     def _fail(self, machine: Machine, broker: str, reason: str) -> None:

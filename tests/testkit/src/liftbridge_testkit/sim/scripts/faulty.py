@@ -11,11 +11,11 @@ from liftbridge_broker.replication.isr import MEMBER_ALREADY
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_testkit.sim.clients.calls import Lost
 from liftbridge_testkit.sim.history import Outcome
+from liftbridge_testkit.sim.kinds import kinds_of
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.network import Endpoint, Held, Verdict
 from liftbridge_testkit.sim.scripts import looking
 from liftbridge_testkit.sim.scripts.commands import Asked
-from liftbridge_testkit.sim.scripts.kinds import kinds_of
 from liftbridge_testkit.sim.scripts.publishing import propose
 from liftbridge_testkit.sim.scripts.stage import Rule, Stage, duration_ns, split_options
 

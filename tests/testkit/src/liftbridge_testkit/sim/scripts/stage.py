@@ -28,11 +28,11 @@ from liftbridge_testkit.sim.history import Write
 from liftbridge_testkit.sim.invariants import watch_all
 from liftbridge_testkit.sim.invariants.leaders import LeaderLogs
 from liftbridge_testkit.sim.invariants.retention import HeldBack, Promise
+from liftbridge_testkit.sim.kinds import kinds_of
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.network import Held, Verdict
 from liftbridge_testkit.sim.scripts.commands import Commands
-from liftbridge_testkit.sim.scripts.kinds import kinds_of
 from liftbridge_testkit.sim.trace import Trace
 from liftbridge_testkit.sim.world import Watcher, World
 

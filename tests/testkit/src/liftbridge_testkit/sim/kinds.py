@@ -1,4 +1,4 @@
-"""Names of messages between brokers, for scripts that hold back some of them."""
+"""Names of messages between brokers, for scripts and invariants."""
 
 import re
 
