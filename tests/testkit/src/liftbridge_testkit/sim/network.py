@@ -145,6 +145,7 @@ class Network:
         endpoints: Clients of NATS by name.
         denied: Channels of brokers for which NATS wrongly says that nobody listens.
         arrived: The last message of one broker that reached another one, and its time.
+        intruded: Time at which the last frame of an intruder reached a broker.
     """
 
     scheduler: Scheduler
@@ -158,6 +159,7 @@ class Network:
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     denied: dict[str, frozenset[Channel]] = field(default_factory=dict)
     arrived: dict[tuple[str, str], tuple[int, bytes]] = field(default_factory=dict)
+    intruded: dict[str, int] = field(default_factory=dict)
     _cuts: dict[tuple[str, str], int] = field(default_factory=dict)
     _slow: dict[tuple[str, str], int] = field(default_factory=dict)
     _slow_channels: dict[tuple[str, Channel], int] = field(default_factory=dict)
@@ -405,6 +407,7 @@ class Network:
         name, channel, payload = found
         self.coverage.count("fault", f"one of {kind}")
         self.trace.note(self.scheduler.now, name, kind, len(payload), crc32(payload))
+        self.intruded[name] = self.scheduler.now
         self.endpoints[name].receiver.on_peer(channel, payload)
 
     def _pass_filter(

@@ -77,6 +77,10 @@ class Absences(Watcher):
         now = self._world.now
         return now - self._linked.get(name, now) >= SETTLED_NS
 
+    def _has_been_intruded(self, name: str) -> bool:
+        """Return whether it may have heard of a broker by a message that an intruder held back."""
+        return self._network.intruded.get(name, -1) >= self._linked.get(name, 0)
+
     def _is_linked(self, name: str) -> bool:
         endpoint = self._network.endpoints.get(name)
         return endpoint is not None and endpoint.is_up
@@ -93,7 +97,11 @@ class Absences(Watcher):
             return
         if now - self._recent.get(broker, -RECENT_NS) >= RECENT_NS:
             self._fail(machine, broker, "NATS knows it")
-        if not self._is_settled(machine.name) and broker not in self._together[machine.name]:
+        if not (
+            self._is_settled(machine.name)
+            or broker in self._together[machine.name]
+            or self._has_been_intruded(machine.name)
+        ):
             self._fail(machine, broker, "they were not connected together since it connected")
         conditions = self._network.conditions
         if conditions.corrupt_ppm or conditions.duplicate_ppm or conditions.reorder_ppm:
