@@ -144,7 +144,8 @@ class Network:
         held: Messages that the filter held back, in order.
         endpoints: Clients of NATS by name.
         denied: Channels of brokers for which NATS wrongly says that nobody listens.
-        arrived: The last message of one broker that reached another one, and its time.
+        arrived: The last message of one broker that reached another one intact and in order, and
+            its time.
         intruded: Time at which the last frame of an intruder reached a broker.
     """
 
@@ -423,7 +424,7 @@ class Network:
 
     def _send(self, source: Endpoint, target: Endpoint, channel: Channel, payload: bytes) -> None:
         conditions, random = self.conditions, self.random
-        deliver = target.receiver.on_peer
+        deliver, is_intact = target.receiver.on_peer, True
         if conditions.loss_ppm and random.randrange(PPM) < conditions.loss_ppm:
             self.coverage.count("fault", "message lost")
             return
@@ -431,9 +432,18 @@ class Network:
             self.coverage.count("fault", "message corrupted")
             changed = bytearray(payload)
             changed[random.randrange(len(changed))] ^= 1 << random.randrange(8)
-            payload = bytes(changed)
+            payload, is_intact = bytes(changed), False
         late_ns = self._slow_channels.get((target.name, channel), 0) if self._slow_channels else 0
-        self._post(source, target, channel, deliver, channel, payload, extra_ns=late_ns)
+        self._post(
+            source,
+            target,
+            channel,
+            deliver,
+            channel,
+            payload,
+            extra_ns=late_ns,
+            is_intact=is_intact,
+        )
         if conditions.duplicate_ppm and random.randrange(PPM) < conditions.duplicate_ppm:
             self.coverage.count("fault", "message doubled")
             # The copy takes another path, perhaps much slower.
@@ -462,6 +472,7 @@ class Network:
         deliver: Callable[..., None],
         *arguments: object,
         extra_ns: int = 0,
+        is_intact: bool = False,
     ) -> None:
         key = (source.name, target.name)
         if key in self._cuts or not target.is_up:
@@ -482,6 +493,7 @@ class Network:
         ):
             self.coverage.count("fault", "message overtaken")
             arrives += self._late()
+            is_intact = False
         else:
             way = (source.name, target.name, lane)
             arrives = max(arrives, self._last.get(way, 0))
@@ -496,6 +508,7 @@ class Network:
             target.generation,
             deliver,
             arguments,
+            is_intact,
         )
 
     def _arrive(
@@ -507,6 +520,7 @@ class Network:
         target_generation: int,
         deliver: Callable[..., None],
         arguments: tuple[object, ...],
+        is_intact: bool,
     ) -> None:
         """Deliver a message, unless a link broke or was cut while it was in flight."""
         if target.generation != target_generation or (source.name, target.name) in self._cuts:
@@ -518,5 +532,6 @@ class Network:
         self.trace.note(
             self.scheduler.now, target.name, "from", source.name, len(payload), crc32(payload)
         )
-        self.arrived[source.name, target.name] = self.scheduler.now, payload
+        if is_intact:
+            self.arrived[source.name, target.name] = self.scheduler.now, payload
         deliver(*arguments)

@@ -12,7 +12,7 @@ from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.metadata.failure_detector import CONFIRM_NS, GAP_NS, SETTLE_NS
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.broken import BrokenInvariantError
-from liftbridge_testkit.sim.kinds import kinds_of
+from liftbridge_testkit.sim.kinds import CHUNK, kinds_of
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.world import Watcher, World
 
@@ -31,8 +31,8 @@ RECENT_NS = 2 * SECOND_NS
 IDLE_NS = SECOND_NS // 2
 """Longest time between two turns of a process that handles signals in time."""
 
-REPEATABLE: Final = frozenset(("discover", "discover_reply", "hello"))
-"""Kinds of messages that show nothing about their sender: anyone may have sent them again."""
+SILENT: Final = frozenset(("discover", "discover_reply", "hello", CHUNK))
+"""Kinds that show nothing about their sender: anyone may have repeated them, or more must come."""
 
 
 class Absences(Watcher):
@@ -103,13 +103,12 @@ class Absences(Watcher):
             or self._has_been_intruded(machine.name)
         ):
             self._fail(machine, broker, "they were not connected together since it connected")
-        conditions = self._network.conditions
-        if conditions.corrupt_ppm or conditions.duplicate_ppm or conditions.reorder_ppm:
-            return  # a message that arrives may be refused
-        if not self._is_settled(broker):
-            return  # as may the first ones of a connection
+        if self._network.conditions.loss_ppm or not (
+            self._is_settled(broker) and self._is_settled(machine.name)
+        ):
+            return  # the two may not have proven their starts to each other yet
         at, message = self._network.arrived.get((broker, machine.name), (-LEAST_NS, b""))
-        if now - at < LEAST_NS and REPEATABLE.isdisjoint(kinds_of(message)):
+        if now - at < LEAST_NS and SILENT.isdisjoint(kinds_of(message)):
             self._fail(machine, broker, "a message of it arrived")
 
     def _fail(self, machine: Machine, broker: str, reason: str) -> None:
