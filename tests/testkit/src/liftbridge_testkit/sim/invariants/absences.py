@@ -1,8 +1,8 @@
 """Check when a broker counts as ended for another one (I28), in true state.
 
-NATS must have known no connection of it for a time in which no message of it arrived. And the other
-one must have been connected together with it, or for long. The network is looked at after every
-turn, which is often: connected brokers send probes.
+NATS must have known no connection of it, channel by channel, for a time in which no message of it
+arrived. And the other one must have been connected together with it, or for long. The network is
+looked at after every turn, which is often: connected brokers send probes.
 """
 
 from collections.abc import Mapping
@@ -42,8 +42,8 @@ class Absences(Watcher):
         """Begin while nobody is connected."""
         self._network = world.network
         self._world = world
-        self._since: dict[str, int] = {}
-        self._back: dict[str, int] = {}
+        self._since: dict[tuple[str, Channel], int] = {}
+        self._back: dict[tuple[str, Channel], int] = {}
         self._recent: dict[str, int] = {}
         self._turn: dict[str, int] = {}
         self._late_until: dict[str, int] = {}
@@ -65,13 +65,20 @@ class Absences(Watcher):
                 self._linked.pop(one, None)
                 self._together.pop(one, None)
         for other in self._world.machines:
-            if other not in linked or self._is_denied(other):
-                self._back.pop(other, None)
-                since = self._since.setdefault(other, now)
-                if now - since >= LEAST_NS:
-                    self._recent[other] = now
-            elif now - self._back.setdefault(other, now) >= NOTICED_NS:
-                self._since.pop(other, None)
+            self._look_at(other, frozenset(Channel) if other not in linked else self._denied(other))
+
+    def _look_at(self, other: str, absent: frozenset[Channel]) -> None:
+        """Note the channels on which NATS knows nobody of a broker, one by one."""
+        now = self._world.now
+        for channel in Channel:
+            key = other, channel
+            if channel in absent:
+                self._back.pop(key, None)
+                self._since.setdefault(key, now)
+            elif now - self._back.setdefault(key, now) >= NOTICED_NS:
+                self._since.pop(key, None)
+        if absent and now - max(self._since.get((other, one), now) for one in Channel) >= LEAST_NS:
+            self._recent[other] = now
 
     def _is_settled(self, name: str) -> bool:
         now = self._world.now
@@ -85,8 +92,8 @@ class Absences(Watcher):
         endpoint = self._network.endpoints.get(name)
         return endpoint is not None and endpoint.is_up
 
-    def _is_denied(self, name: str) -> bool:
-        return len(self._network.denied.get(name, ())) == len(Channel)
+    def _denied(self, name: str) -> frozenset[Channel]:
+        return self._network.denied.get(name, frozenset())
 
     def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
         """Compare what a process concluded with what was."""
