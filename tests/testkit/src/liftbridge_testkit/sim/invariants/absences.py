@@ -6,6 +6,7 @@ looked at after every turn, which is often: connected brokers send probes.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from liftbridge_broker.model.units import SECOND_NS
@@ -35,6 +36,14 @@ SILENT: Final = frozenset(("discover", "discover_reply", "hello", CHUNK))
 """Kinds that show nothing about their sender: anyone may have repeated them, or more must come."""
 
 
+@dataclass(slots=True)
+class _Absence:
+    """First and last time at which NATS was seen without a channel of a broker."""
+
+    since: int
+    last: int
+
+
 class Absences(Watcher):
     """Compares `broker_ended` with the connections that the network knows."""
 
@@ -42,8 +51,7 @@ class Absences(Watcher):
         """Begin while nobody is connected."""
         self._network = world.network
         self._world = world
-        self._since: dict[tuple[str, Channel], int] = {}
-        self._back: dict[tuple[str, Channel], int] = {}
+        self._absences: dict[tuple[str, Channel], _Absence] = {}
         self._recent: dict[str, int] = {}
         self._turn: dict[str, int] = {}
         self._late_until: dict[str, int] = {}
@@ -73,12 +81,15 @@ class Absences(Watcher):
         for channel in Channel:
             key = other, channel
             if channel in absent:
-                self._back.pop(key, None)
-                self._since.setdefault(key, now)
-            elif now - self._back.setdefault(key, now) >= NOTICED_NS:
-                self._since.pop(key, None)
-        if absent and now - max(self._since.get((other, one), now) for one in Channel) >= LEAST_NS:
-            self._recent[other] = now
+                absence = self._absences.setdefault(key, _Absence(now, now))
+                absence.last = now
+            elif key in self._absences and now - self._absences[key].last >= NOTICED_NS:
+                del self._absences[key]
+        found = [self._absences.get((other, channel)) for channel in Channel]
+        if all(found):
+            first = max(one.since for one in found if one)
+            if min(one.last for one in found if one) - first >= LEAST_NS:
+                self._recent[other] = now
 
     def _is_settled(self, name: str) -> bool:
         now = self._world.now
