@@ -85,10 +85,10 @@ class Absences(Watcher):
                 absence.last = now
             elif key in self._absences and now - self._absences[key].last >= NOTICED_NS:
                 del self._absences[key]
-        found = [self._absences.get((other, channel)) for channel in Channel]
-        if all(found):
-            first = max(one.since for one in found if one)
-            if min(one.last for one in found if one) - first >= LEAST_NS:
+        found = [one for key, one in self._absences.items() if key[0] == other]
+        if len(found) == len(Channel):
+            common_ns = min(one.last for one in found) - max(one.since for one in found)
+            if common_ns >= LEAST_NS:
                 self._recent[other] = now
 
     def _is_settled(self, name: str) -> bool:
