@@ -45,7 +45,7 @@ from liftbridge_broker.wire.peer.messages import PeerHeader
 
 UPKEEP_NS: Final = 1_000 * MILLISECOND_NS
 MEMBERS_RETRY_NS: Final = 50 * MILLISECOND_NS
-"""Time between two changes of the group, one of which must be committed before the next."""
+"""Time between two attempts to change the group: one change is committed before the next begins."""
 
 BALANCE_NS: Final = 300_000 * MILLISECOND_NS
 BALANCE_PARTITIONS_MAX: Final = 100
