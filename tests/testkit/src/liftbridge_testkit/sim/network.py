@@ -146,6 +146,7 @@ class Network:
         denied: Channels of brokers for which NATS wrongly says that nobody listens.
         arrived: The last message of one broker that reached another one intact and in order, and
             its time.
+        came: Time at which the last message of one endpoint reached another one, intact or not.
         intruded: Time at which the last frame of an intruder reached a broker.
     """
 
@@ -160,6 +161,7 @@ class Network:
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     denied: dict[str, frozenset[Channel]] = field(default_factory=dict)
     arrived: dict[tuple[str, str], tuple[int, bytes]] = field(default_factory=dict)
+    came: dict[tuple[str, str], int] = field(default_factory=dict)
     intruded: dict[str, int] = field(default_factory=dict)
     _cuts: dict[tuple[str, str], int] = field(default_factory=dict)
     _slow: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -532,6 +534,7 @@ class Network:
         self.trace.note(
             self.scheduler.now, target.name, "from", source.name, len(payload), crc32(payload)
         )
+        self.came[source.name, target.name] = self.scheduler.now
         if is_intact:
             self.arrived[source.name, target.name] = self.scheduler.now, payload
         deliver(*arguments)

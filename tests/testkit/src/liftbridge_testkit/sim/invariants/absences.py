@@ -5,15 +5,23 @@ arrived. And the other one must have been connected together with it, or for lon
 looked at after every turn, which is often: connected brokers send probes.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from liftbridge_broker.model.units import SECOND_NS
-from liftbridge_broker.node.metadata.failure_detector import CONFIRM_NS, GAP_NS, SETTLE_NS
+from liftbridge_broker.node.metadata.failure_detector import (
+    CONFIRM_NS,
+    CONFIRM_NS_MAX,
+    GAP_NS,
+    PUNCTUAL_NS,
+    SETTLE_NS,
+)
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.broken import BrokenInvariantError
-from liftbridge_testkit.sim.kinds import CHUNK, kinds_of
+from liftbridge_testkit.sim.invariants.pauses import SILENT, Pauses
+from liftbridge_testkit.sim.kinds import kinds_of
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.world import Watcher, World
 
@@ -32,13 +40,13 @@ RECENT_NS = 2 * SECOND_NS
 IDLE_NS = SECOND_NS // 2
 """Longest time between two turns of a process that handles signals in time."""
 
-SILENT: Final = frozenset(("discover", "discover_reply", "hello", CHUNK))
-"""Kinds that show nothing about their sender: anyone may have repeated them, or more must come."""
+ABSENCES_MAX: Final = 16
+"""Absences of a broker that are remembered."""
 
 
 @dataclass(slots=True)
 class _Absence:
-    """First and last time at which NATS was seen without a channel of a broker."""
+    """First and last time at which NATS was seen without a broker, or without a channel of it."""
 
     since: int
     last: int
@@ -52,16 +60,18 @@ class Absences(Watcher):
         self._network = world.network
         self._world = world
         self._absences: dict[tuple[str, Channel], _Absence] = {}
-        self._recent: dict[str, int] = {}
+        self._recent: dict[str, deque[_Absence]] = {}
         self._turn: dict[str, int] = {}
         self._late_until: dict[str, int] = {}
         self._linked: dict[str, int] = {}
         self._together: dict[str, set[str]] = {}
+        self._pauses = Pauses(world.network, world.machines)
 
     def on_turn(self, machine: Machine) -> None:
         """Note which brokers are absent, and whether this process was late."""
         now, name = self._world.now, machine.name
-        if now - self._turn.get(name, now) > IDLE_NS:
+        late_ns = now - self._turn.get(name, now)
+        if late_ns > IDLE_NS:
             self._late_until[name] = now + RECENT_NS
         self._turn[name] = now
         linked = {one for one in self._world.machines if self._is_linked(one)}
@@ -72,6 +82,9 @@ class Absences(Watcher):
             else:
                 self._linked.pop(one, None)
                 self._together.pop(one, None)
+                self._pauses.forget(one)
+        settled = {one for one in linked if self._have_met(name, one)}
+        self._pauses.on_turn(machine, settled, late_ns, now)
         for other in self._world.machines:
             self._look_at(other, frozenset(Channel) if other not in linked else self._denied(other))
 
@@ -87,13 +100,35 @@ class Absences(Watcher):
                 del self._absences[key]
         found = [one for key, one in self._absences.items() if key[0] == other]
         if len(found) == len(Channel):
-            common_ns = min(one.last for one in found) - max(one.since for one in found)
-            if common_ns >= LEAST_NS:
-                self._recent[other] = now
+            common = _Absence(max(one.since for one in found), min(one.last for one in found))
+            recent = self._recent.setdefault(other, deque(maxlen=ABSENCES_MAX))
+            if recent and recent[-1].since == common.since:
+                recent[-1] = common
+            else:
+                recent.append(common)
+
+    def _longest_ns(self, broker: str) -> int:
+        """Return the longest time for which a broker was absent lately."""
+        recent, now = self._recent.get(broker, ()), self._world.now
+        return max(
+            (one.last - one.since for one in recent if now - one.last < RECENT_NS), default=0
+        )
+
+    def _least_ns(self, name: str, broker: str) -> int:
+        """Return the shortest absence after which a broker may count as ended for another one."""
+        lately_ns = self._pauses.longest_ns(name, broker, self._world.now) * 9 // 10
+        if lately_ns <= PUNCTUAL_NS or self._has_been_intruded(name):
+            return LEAST_NS
+        return min(lately_ns, CONFIRM_NS_MAX) * 8 // 10
 
     def _is_settled(self, name: str) -> bool:
         now = self._world.now
         return now - self._linked.get(name, now) >= SETTLED_NS
+
+    def _have_met(self, name: str, broker: str) -> bool:
+        """Return whether two must have proven their starts to each other by now."""
+        is_lossy = self._network.conditions.loss_ppm > 0
+        return not is_lossy and self._is_settled(broker) and self._is_settled(name)
 
     def _has_been_intruded(self, name: str) -> bool:
         """Return whether it may have heard of a broker by a message that an intruder held back."""
@@ -113,20 +148,19 @@ class Absences(Watcher):
         now, broker = self._world.now, str(fields["broker"])
         if now < self._late_until.get(machine.name, 0):
             return
-        if now - self._recent.get(broker, -RECENT_NS) >= RECENT_NS:
-            self._fail(machine, broker, "NATS knows it")
+        longest_ns, least_ns = self._longest_ns(broker), self._least_ns(machine.name, broker)
+        if longest_ns < least_ns:
+            self._fail(machine, broker, f"NATS knew it but for {longest_ns} of {least_ns} ns")
         if not (
             self._is_settled(machine.name)
             or broker in self._together[machine.name]
             or self._has_been_intruded(machine.name)
         ):
             self._fail(machine, broker, "they were not connected together since it connected")
-        if self._network.conditions.loss_ppm or not (
-            self._is_settled(broker) and self._is_settled(machine.name)
-        ):
-            return  # the two may not have proven their starts to each other yet
-        at, message = self._network.arrived.get((broker, machine.name), (-LEAST_NS, b""))
-        if now - at < LEAST_NS and SILENT.isdisjoint(kinds_of(message)):
+        if not self._have_met(machine.name, broker):
+            return
+        at, message = self._network.arrived.get((broker, machine.name), (-least_ns, b""))
+        if now - at < least_ns and SILENT.isdisjoint(kinds_of(message)):
             self._fail(machine, broker, "a message of it arrived")
 
     def _fail(self, machine: Machine, broker: str, reason: str) -> None:
