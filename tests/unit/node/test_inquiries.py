@@ -66,9 +66,8 @@ def test_a_replica_that_starts_again_and_again_is_waited_for_no_longer():
 def test_only_balanced_waits_and_only_where_those_complete_last_have_lost_records(
     ends, damaged, complete_last, absent, mode, needed_ns
 ):
-    required = complete_last if mode is UncleanMode.BALANCED else ()
     alive = {B: ends[0], C: ends[1]} | {one: 0 for one in (A,) if one not in absent}
-    inquiry = Inquiry(PARTITION, MetadataIndex(9), mode, required, tuple(alive), (A, B, C))
+    inquiry = Inquiry(PARTITION, MetadataIndex(9), mode, complete_last, tuple(alive), (A, B, C))
     answers = [
         ReplicaAnswer(one, 8, 7, Offset(end), is_damaged=one in damaged)
         for one, end in alive.items()
@@ -83,3 +82,19 @@ def test_only_balanced_waits_and_only_where_those_complete_last_have_lost_record
     assert (found is None) == (bool(absent) and is_time_left and not is_kept)
     if found is not None:
         assert whole[found.chosen] == longest
+
+
+@pytest.mark.parametrize("mode", [UncleanMode.BALANCED, UncleanMode.PROACTIVE])
+@pytest.mark.parametrize("complete", list(product([0, 4, 7], [0, 3, 5])))
+@pytest.mark.parametrize("other", list(product([0, 4, 7], [0, 3, 5])))
+def test_only_a_replica_that_holds_more_in_no_earlier_epoch_replaces_one_complete_last(
+    other, complete, mode
+):
+    inquiry = Inquiry(PARTITION, MetadataIndex(9), mode, (B,), (A, B), (B, A))
+    answers = [
+        ReplicaAnswer(A, 8, other[0], Offset(other[1])),
+        ReplicaAnswer(B, 8, complete[0], Offset(complete[1])),
+    ]
+    found = conclude(inquiry, answers, asked_ns=0, needed_ns=0)
+    assert found is not None
+    assert (found.chosen == A) == (other[0] >= complete[0] and other[1] > complete[1])

@@ -29,8 +29,7 @@ class Inquiry(NamedTuple):
         partition_id: The partition.
         partition_epoch: Epoch at which it needs recovery.
         mode: `balanced` or `proactive`.
-        required: Brokers to wait for without limit: all last complete replicas (`balanced`), or
-            none. They may be fenced.
+        last_known: Replicas that were last complete; they may be fenced.
         asked: Brokers to query for the end of their logs: the required brokers, and every live
             replica, for a limited time.
         replicas: All replicas, whose order decides among equal logs.
@@ -39,9 +38,14 @@ class Inquiry(NamedTuple):
     partition_id: PartitionId
     partition_epoch: MetadataIndex
     mode: UncleanMode
-    required: tuple[BrokerId, ...]
+    last_known: tuple[BrokerId, ...]
     asked: tuple[BrokerId, ...]
     replicas: tuple[BrokerId, ...]
+
+    @property
+    def required(self) -> tuple[BrokerId, ...]:
+        """Brokers to wait for without limit: those last complete (`balanced`), or none."""
+        return self.last_known if self.mode is UncleanMode.BALANCED else ()
 
 
 def inquiries(state: ClusterState) -> Iterator[Inquiry]:
@@ -50,9 +54,10 @@ def inquiries(state: ClusterState) -> Iterator[Inquiry]:
         mode = stream.unclean_mode
         if partition.leader is not None or mode is UncleanMode.MANUAL:
             continue
+        last_known = partition.last_known_elr
         required: tuple[BrokerId, ...] = ()
         if mode is UncleanMode.BALANCED:
-            required = partition.last_known_elr
+            required = last_known
             if partition.isr or partition.elr or not required:
                 continue
         asked = tuple(
@@ -65,7 +70,7 @@ def inquiries(state: ClusterState) -> Iterator[Inquiry]:
                 partition.partition_id,
                 partition.partition_epoch,
                 mode,
-                required,
+                last_known,
                 asked,
                 partition.replicas,
             )
@@ -86,6 +91,7 @@ def conclude(
     silent = set(inquiry.asked).difference(one.broker for one in heard)
     if silent and (asked_ns < OTHERS_NS or not silent.isdisjoint(inquiry.required)):
         return None
+    heard = _without_branches(inquiry, heard)
     chosen = best_answer(heard, inquiry.replicas)
     if chosen is None:
         return None
@@ -97,6 +103,29 @@ def conclude(
         partition_epoch=inquiry.partition_epoch,
         mode=inquiry.mode,
         answers=heard,
+    )
+
+
+def _without_branches(
+    inquiry: Inquiry, answers: tuple[ReplicaAnswer, ...]
+) -> tuple[ReplicaAnswer, ...]:
+    """Leave out replicas that know a later epoch than those last complete, but hold no more.
+
+    The leader of that epoch committed nothing. A complete replica may know only earlier epochs: its
+    records were committed later, under a leader that added none. Had it known the later epoch and
+    lost it, it would hold less than a replica with records of that epoch.
+    """
+    positions = _positions(answers)
+    complete = [positions[one] for one in inquiry.last_known if one in positions]
+    if not complete:
+        return answers
+    epoch, end = max(complete)
+    return tuple(
+        answer
+        for answer in answers
+        if answer.broker in inquiry.last_known
+        or answer.last_epoch <= epoch
+        or answer.log_end_offset > end  # guard C10.branch
     )
 
 
