@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.metadata.failure_detector import (
     CONFIRM_NS,
@@ -64,8 +65,9 @@ class Absences(Watcher):
         self._turn: dict[str, int] = {}
         self._late_until: dict[str, int] = {}
         self._linked: dict[str, int] = {}
-        self._together: dict[str, set[str]] = {}
-        self._pauses = Pauses(world.network, world.machines)
+        self._together: dict[str, set[BrokerId]] = {}
+        self._up: set[BrokerId] = set()
+        self._pauses = Pauses(world.network, world.machines, self._have_met)
 
     def on_turn(self, machine: Machine) -> None:
         """Note which brokers are absent, and whether this process was late."""
@@ -75,21 +77,29 @@ class Absences(Watcher):
             self._late_until[name] = now + RECENT_NS
         self._turn[name] = now
         linked = {one for one in self._world.machines if self._is_linked(one)}
-        for one in self._world.machines:
-            if one in linked:
-                self._linked.setdefault(one, now)
-                self._together.setdefault(one, set()).update(linked)
-            else:
-                self._linked.pop(one, None)
-                self._together.pop(one, None)
-                self._pauses.forget(one)
-        settled = {one for one in linked if self._have_met(name, one)}
-        self._pauses.on_turn(machine, settled, late_ns, now)
+        if linked != self._up:
+            self._up = linked
+            self._on_links(now)
+        self._pauses.on_turn(machine, late_ns, now)
         for other in self._world.machines:
             self._look_at(other, frozenset(Channel) if other not in linked else self._denied(other))
 
+    def _on_links(self, now: int) -> None:
+        """Note who is connected, and with whom, after a change."""
+        for one in self._world.machines:
+            if one not in self._up:
+                self._linked.pop(one, None)
+                self._together.pop(one, None)
+                continue
+            if one not in self._linked:
+                self._linked[one] = now
+                self._pauses.forget(one)
+            self._together.setdefault(one, set()).update(self._up)
+
     def _look_at(self, other: str, absent: frozenset[Channel]) -> None:
         """Note the channels on which NATS knows nobody of a broker, one by one."""
+        if not absent and not self._absences:
+            return
         now = self._world.now
         for channel in Channel:
             key = other, channel

@@ -1,7 +1,7 @@
 """How long brokers paused lately between two messages to the metadata leader, in true state."""
 
 from collections import deque
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,20 +39,28 @@ class _Hearing:
 
 
 class Pauses:
-    """Pauses of brokers, as their metadata leader saw them, and no longer than they were."""
+    """Pauses of brokers, as their metadata leader saw them, and no longer than they were.
 
-    def __init__(self, network: Network, names: Collection[str]) -> None:
+    Args:
+        network: Delivers the messages.
+        names: Names of all brokers.
+        have_met: Returns whether messages of the second broker count for the first one.
+    """
+
+    def __init__(
+        self, network: Network, names: Collection[BrokerId], have_met: Callable[[str, str], bool]
+    ) -> None:
         """Begin without one."""
         self._network = network
         self._names = names
+        self._have_met = have_met
         self._hearings: dict[tuple[str, str], _Hearing] = {}
 
-    def on_turn(self, machine: Machine, settled: Collection[str], late_ns: int, now: int) -> None:
+    def on_turn(self, machine: Machine, late_ns: int, now: int) -> None:
         """Note the messages that came before a turn of a metadata leader.
 
         Args:
             machine: Had the turn.
-            settled: Brokers whose messages count for it: they have proven their starts.
             late_ns: Time since its turn before.
             now: Time now.
         """
@@ -61,7 +69,7 @@ class Pauses:
             return
         term, brokers = program.consensus.core.term, program.node.state.brokers
         for other in self._names:
-            broker = brokers.get(BrokerId(other))
+            broker = brokers.get(other)
             came_at = self._network.came.get((other, machine.name), -1)
             if broker is None or other == machine.name:
                 continue
@@ -73,11 +81,11 @@ class Pauses:
                 hearing.heard_at = now
             elif came_at > hearing.heard_at:
                 pause_ns, hearing.heard_at = now - hearing.heard_at, now
-                if other in settled and pause_ns > 2 * PUNCTUAL_TURN_NS:
+                if pause_ns > 2 * PUNCTUAL_TURN_NS and self._have_met(machine.name, other):
                     self._note(hearing, other, machine.name, pause_ns)
 
     def forget(self, name: str) -> None:
-        """Forget what a process heard: it has lost its connection."""
+        """Forget what a process heard: it has another connection."""
         for key in [key for key in self._hearings if key[1] == name]:
             del self._hearings[key]
 
