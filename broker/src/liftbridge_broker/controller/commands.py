@@ -57,7 +57,7 @@ class ReplicaAnswer(NamedTuple):
     Attributes:
         broker: The replica.
         broker_epoch: Session of the reporting broker.
-        last_epoch: Leader epoch of its last record.
+        last_epoch: Newest leader epoch that its log knows, with a record or without; 0 for none.
         log_end_offset: End of its log.
         is_damaged: Whether the log is damaged, so that the replica cannot lead.
     """

@@ -141,7 +141,7 @@ class LogInfo(NamedTuple):
 
     Attributes:
         partition: Partition of the log.
-        last_epoch: Leader epoch of its last record, `None` for an empty log.
+        last_epoch: Newest leader epoch that it knows, with a record or without; `None` for none.
         log_end_offset: First offset after the log.
         is_damaged: Whether it is damaged, so that its replica cannot lead.
     """

@@ -1,6 +1,7 @@
 """Names of messages between brokers, for scripts and invariants."""
 
 import re
+from typing import Final
 
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.raft.types import Append
@@ -11,6 +12,9 @@ from liftbridge_broker.wire.peer.messages import decode
 from liftbridge_broker.wire.raft import decode_message
 
 CHUNK = "chunk"
+SILENT: Final = frozenset(("discover", "discover_reply", "hello", CHUNK))
+"""Kinds that show nothing about their sender: anyone may have repeated them, or more must come."""
+
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 

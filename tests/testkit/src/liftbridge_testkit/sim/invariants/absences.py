@@ -21,8 +21,8 @@ from liftbridge_broker.node.metadata.failure_detector import (
 )
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.broken import BrokenInvariantError
-from liftbridge_testkit.sim.invariants.pauses import SILENT, Pauses
-from liftbridge_testkit.sim.kinds import kinds_of
+from liftbridge_testkit.sim.invariants.pauses import Pauses
+from liftbridge_testkit.sim.kinds import SILENT, kinds_of
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.world import Watcher, World
 
@@ -160,7 +160,7 @@ class Absences(Watcher):
             return
         longest_ns, least_ns = self._longest_ns(broker), self._least_ns(machine.name, broker)
         if longest_ns < least_ns:
-            self._fail(machine, broker, f"NATS knew it but for {longest_ns} of {least_ns} ns")
+            self._fail(machine, broker, f"it was absent for {longest_ns} ns, not {least_ns}")
         if not (
             self._is_settled(machine.name)
             or broker in self._together[machine.name]

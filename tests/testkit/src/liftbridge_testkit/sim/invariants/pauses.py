@@ -9,12 +9,9 @@ from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.metadata.failure_detector import LATELY_NS
 from liftbridge_testkit.sim.cluster_atlas import broker_on
-from liftbridge_testkit.sim.kinds import CHUNK, kinds_of
+from liftbridge_testkit.sim.kinds import SILENT, kinds_of
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.network import Network
-
-SILENT: Final = frozenset(("discover", "discover_reply", "hello", CHUNK))
-"""Kinds that show nothing about their sender: anyone may have repeated them, or more must come."""
 
 PUNCTUAL_TURN_NS: Final = 35 * MILLISECOND_NS
 """Longest time between two turns of a process that probes others and is not held up."""
@@ -28,12 +25,12 @@ class _Hearing:
     """What one metadata leader heard of a broker.
 
     Attributes:
-        case: Its process and term, and the session of the broker.
+        sessions: Process and term of the leader, and session of the broker.
         heard_at: Time of the latest message of any kind.
         pauses: Times at which a pause ended, and its length.
     """
 
-    case: Hashable
+    sessions: Hashable
     heard_at: int
     pauses: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=PAUSES_MAX))
 
@@ -73,10 +70,10 @@ class Pauses:
             came_at = self._network.came.get((other, machine.name), -1)
             if broker is None or other == machine.name:
                 continue
-            case = machine.incarnation, term, broker.broker_epoch, broker.fenced
+            sessions = machine.incarnation, term, broker.broker_epoch, broker.fenced
             hearing = self._hearings.get((other, machine.name))
-            if hearing is None or hearing.case != case:
-                self._hearings[other, machine.name] = _Hearing(case, now)
+            if hearing is None or hearing.sessions != sessions:
+                self._hearings[other, machine.name] = _Hearing(sessions, now)
             elif late_ns > PUNCTUAL_TURN_NS:
                 hearing.heard_at = now
             elif came_at > hearing.heard_at:
