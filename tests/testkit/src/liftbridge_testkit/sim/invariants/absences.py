@@ -8,9 +8,8 @@ looked at after every turn, which is often: connected brokers send probes.
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.units import SECOND_NS
 from liftbridge_broker.node.metadata.failure_detector import (
     CONFIRM_NS,
@@ -25,6 +24,9 @@ from liftbridge_testkit.sim.invariants.pauses import Pauses
 from liftbridge_testkit.sim.kinds import SILENT, kinds_of
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.world import Watcher, World
+
+if TYPE_CHECKING:
+    from liftbridge_broker.model.ids import BrokerId
 
 LEAST_NS = CONFIRM_NS * 8 // 10
 """Shortest absence; the clocks of machines run up to a tenth too fast, and turns are apart."""
