@@ -60,6 +60,7 @@ REGRESSION_SEEDS = {
         1002182,
         # Readers got the fork of a follower where retention had left its leader nothing to compare.
         3001437,
+        891_004_668,
         # Those that were complete last had lost all, and the one that had it all was not asked.
         3024244,
         3027290,

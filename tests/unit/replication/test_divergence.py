@@ -1,6 +1,6 @@
 """Two logs that differ meet: a follower fetches from a leader until they agree (S6 to S21)."""
 
-from itertools import count
+from itertools import count, product
 from random import Random
 
 import pytest
@@ -31,7 +31,7 @@ NOW = Instant(10**9)
 ROUNDS_MAX = 20
 
 
-def meet(leader, follower, *, epoch, unclean_epoch=0, isr="a"):
+def meet(leader, follower, *, epoch, unclean_epoch=0, isr="a", after_each=lambda _: None):
     """Fetch until the follower has everything; what it did on the way."""
     leader.begin(epoch)
     state = partition_of(isr, replicas="ab", leader_epoch=epoch, unclean_epoch=unclean_epoch)
@@ -68,6 +68,7 @@ def meet(leader, follower, *, epoch, unclean_epoch=0, isr="a"):
             return done
         data = leader.read(position.fetch_offset) if is_accepted else b""
         done.append(act(follower, follow.on_reply(head, data, NOW)))
+        after_each(follower)
     return done
 
 
@@ -201,6 +202,37 @@ def test_leaders_that_alternated_uncleanly_agree_on_nothing():
     follow = ReplicaLog.of((0, 1), (2, 1))
     assert cuts(meet(lead, follow, epoch=4, unclean_epoch=4)) == [1, 0]
     assert follow.records == lead.records
+
+
+BRANCHES = [
+    (*first, *second)
+    for first in ((), ((1, 1),), ((2, 0),), ((2, 1),))
+    for second in ((), ((4, 1),))
+]
+"""What a broker has beyond the common records of epoch 1; another one has other epochs."""
+
+
+def check_shown(log, whole):
+    """All that a replica shows to readers is in the history of its leader."""
+    start, end = log.log_start_offset, log.high_watermark
+    assert log.slice(start, end) == whole.slice(start, end)
+
+
+@pytest.mark.parametrize("common", range(3))
+@pytest.mark.parametrize("ahead", BRANCHES)
+@pytest.mark.parametrize("behind", BRANCHES)
+def test_follower_shows_only_what_its_leader_had(common, ahead, behind):
+    """All pairs of logs, high watermarks of the follower, and log starts of the leader (S158)."""
+    other = tuple((epoch if epoch == 1 else epoch + 1, count) for epoch, count in behind)
+    whole = ReplicaLog.of((1, common), *ahead, (7, 1))
+    end = whole.log_end_offset
+    shared = common + (ahead[:1] == behind[:1] == ((1, 1),))
+    for high_watermark, log_start in product(range(shared + 1), range(end)):
+        lead = ReplicaLog.of((1, common), *ahead, (7, 1), high_watermark=end)
+        lead.set_log_start(log_start)
+        follow = ReplicaLog.of((1, common), *other, high_watermark=high_watermark)
+        meet(lead, follow, epoch=7, after_each=lambda log: check_shown(log, whole))
+        assert follow.slice(log_start, follow.log_end_offset) == lead.records
 
 
 def test_out_of_range_without_a_reason_is_only_waited_for():

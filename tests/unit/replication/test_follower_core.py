@@ -282,19 +282,34 @@ def test_divergence_truncates_and_never_below_the_log_start(log_start):
     assert found == cut(Offset(max(3, log_start)), is_below_high_watermark=True)
 
 
-def test_divergence_where_the_log_of_the_leader_begins_keeps_nothing_below():
-    """The logs may part further below, and the leader has nothing left there to compare."""
-    log = ReplicaLog.of((1, 4), high_watermark=1)
-    state = partition_of(leader_epoch=9, unclean_epoch=9)
-    parting = (LeaderEpoch(1), Offset(3))
-    assert answered(log, state=state, diverging=parting, log_start=2) == Truncate(
-        Offset(3), is_below_high_watermark=False
-    )
-    assert answered(log, state=state, diverging=parting, log_start=3) == RestartAt(Offset(3))
-    log.high_watermark = Offset(3)  # what is committed is the same everywhere
-    assert answered(log, state=state, diverging=parting, log_start=3) == Truncate(
-        Offset(3), is_below_high_watermark=False
-    )
+def test_position_where_the_log_of_the_leader_begins_keeps_nothing_below():
+    """The logs may diverge below it, and the leader has no epochs left to compare (S158)."""
+    log = ReplicaLog.of((1, 4), high_watermark=3)
+    told = {"high_watermark": Offset(4), "log_start": Offset(4)}
+    assert answered(log, **told) == RestartAt(Offset(4))
+    assert isinstance(answered(log, **{**told, "log_start": Offset(3)}), Append)
+    # Committed records are the same everywhere, unless an unclean election came later.
+    log.high_watermark = Offset(4)
+    assert isinstance(answered(log, **told), Append)
+    after_unclean = partition_of(leader_epoch=9, unclean_epoch=9)
+    assert answered(log, state=after_unclean, **told) == RestartAt(Offset(4))
+    # There is nothing below it.
+    empty = ReplicaLog()
+    empty.restart_at(4)
+    assert isinstance(answered(empty, state=after_unclean, **told), Append)
+
+
+def test_log_that_a_leader_compared_stays_where_that_of_the_leader_begins():
+    """Retention of the leader may remove all records; only a new leader epoch asks again."""
+    log = ReplicaLog.of((1, 4), high_watermark=3)
+    core = follower(log, partition_of(leader_epoch=4))
+    head = head_of(log, leader_epoch=LeaderEpoch(4))
+    all_deleted = head._replace(high_watermark=Offset(4), log_start=Offset(4))
+    assert isinstance(core.on_reply(head, b"", NOW), Append)
+    assert isinstance(core.on_reply(all_deleted, b"", NOW), Append)
+    core.on_state(partition_of(leader_epoch=5), is_commit_mode=False, now=NOW)
+    next_head = all_deleted._replace(leader_epoch=LeaderEpoch(5))
+    assert core.on_reply(next_head, b"", NOW) == RestartAt(Offset(4))
 
 
 def test_divergence_below_the_high_watermark_is_damage():

@@ -149,6 +149,7 @@ class FollowerCore:
 
     __slots__ = (
         "_is_commit_mode",
+        "_is_compared",
         "_jitter_ns",
         "_limits",
         "_log",
@@ -188,6 +189,7 @@ class FollowerCore:
         self._limits = limits
         self._rng = rng
         self._adopt(state, is_commit_mode)
+        self._is_compared = False
         self._suspect_anew(now)
 
     @property
@@ -205,6 +207,7 @@ class FollowerCore:
         is_new = state.leader_epoch != self._state.leader_epoch
         self._adopt(state, is_commit_mode)
         if is_new:
+            self._is_compared = False
             self._suspect_anew(now)
 
     def _adopt(self, state: PartitionState, is_commit_mode: bool) -> None:
@@ -271,12 +274,10 @@ class FollowerCore:
         if error is FetchError.OFFSET_OUT_OF_RANGE:
             return self._on_out_of_range(head)
         if error is None and head.diverging is not None:
-            return self._on_diverging(head, head.diverging)
+            return self._on_diverging(head.diverging)
         return Wait(error, is_retry=True)
 
-    def _on_diverging(
-        self, head: FetchedHead, diverging: tuple[LeaderEpoch, Offset]
-    ) -> FollowerOutcome:
+    def _on_diverging(self, diverging: tuple[LeaderEpoch, Offset]) -> FollowerOutcome:
         """Truncate records that the leader lacks; never by the high watermark (KIP-101).
 
         Compaction uses committed records only, so only an unclean election can undo a record that
@@ -296,9 +297,6 @@ class FollowerCore:
                 f"{log.high_watermark}, without an unclean election"
             )
         end = max(target, log.log_start_offset)  # guard F3.log_start
-        if log.high_watermark < end == head.log_start:  # guard F3.anew
-            # The logs may diverge further below, where the leader has no epochs left to compare.
-            return RestartAt(end)
         return self._cut(end, is_below=target < log.high_watermark)
 
     def _cut(self, end: Offset, *, is_below: bool) -> Truncate | RestartAt:
@@ -373,6 +371,18 @@ class FollowerCore:
         end = log.log_end_offset
         return log.log_start_offset < end < head.dropped_offset > log.dropped_offset
 
+    def _may_diverge_below(self, head: FetchedHead) -> bool:
+        """Return whether this log may diverge below its end though the leader accepts the position.
+
+        A leader whose log begins at that offset has no epochs left to compare.
+        """
+        log = self._log
+        return (
+            not self._is_compared
+            and log.log_start_offset < log.log_end_offset == head.log_start
+            and (log.high_watermark < log.log_end_offset or self._may_lose_committed())
+        )
+
     def _on_records(self, head: FetchedHead, data: bytes, now: Instant) -> FollowerOutcome:
         if self._may_revive(head):  # guard F3.dropped
             self._refused_since = None
@@ -382,6 +392,10 @@ class FollowerCore:
             return RestartAt(max(head.log_start, self._log.log_start_offset))
         headers: tuple[BatchHeader, ...] = ()
         end = self._log.log_end_offset
+        if self._may_diverge_below(head):  # guard F3.anew
+            self._refused_since = None
+            return RestartAt(end)
+        self._is_compared = True
         if data:
             try:
                 headers = tuple(header for _, header in walk_verified(data, 0, len(data)))
