@@ -209,7 +209,7 @@ BRANCHES = [
     for first in ((), ((1, 1),), ((2, 0),), ((2, 1),))
     for second in ((), ((4, 1),))
 ]
-"""What a broker has beyond the common records of epoch 1; another one has other epochs."""
+"""Runs (leader epoch, records) after the common ones; later ones of the follower are one higher."""
 
 
 def check_shown(log, whole):

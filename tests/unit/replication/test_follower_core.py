@@ -287,6 +287,9 @@ def test_position_where_the_log_of_the_leader_begins_keeps_nothing_below():
     log = ReplicaLog.of((1, 4), high_watermark=3)
     told = {"high_watermark": Offset(4), "log_start": Offset(4)}
     assert answered(log, **told) == RestartAt(Offset(4))
+    # Retention went on while the fetch was held.
+    later = {"high_watermark": Offset(6), "log_start": Offset(5)}
+    assert answered(log, **later) == RestartAt(Offset(4))
     assert isinstance(answered(log, **{**told, "log_start": Offset(3)}), Append)
     # Committed records are the same everywhere, unless an unclean election came later.
     log.high_watermark = Offset(4)
@@ -299,8 +302,8 @@ def test_position_where_the_log_of_the_leader_begins_keeps_nothing_below():
     assert isinstance(answered(empty, state=after_unclean, **told), Append)
 
 
-def test_log_that_a_leader_compared_stays_where_that_of_the_leader_begins():
-    """Retention of the leader may remove all records; only a new leader epoch asks again."""
+def test_log_that_matches_stays_where_that_of_the_leader_begins():
+    """Retention of the leader may remove all records; only in a new leader epoch it is unknown."""
     log = ReplicaLog.of((1, 4), high_watermark=3)
     core = follower(log, partition_of(leader_epoch=4))
     head = head_of(log, leader_epoch=LeaderEpoch(4))

@@ -149,7 +149,7 @@ class FollowerCore:
 
     __slots__ = (
         "_is_commit_mode",
-        "_is_compared",
+        "_is_matching",
         "_jitter_ns",
         "_limits",
         "_log",
@@ -189,7 +189,7 @@ class FollowerCore:
         self._limits = limits
         self._rng = rng
         self._adopt(state, is_commit_mode)
-        self._is_compared = False
+        self._is_matching = False
         self._suspect_anew(now)
 
     @property
@@ -207,7 +207,7 @@ class FollowerCore:
         is_new = state.leader_epoch != self._state.leader_epoch
         self._adopt(state, is_commit_mode)
         if is_new:
-            self._is_compared = False
+            self._is_matching = False
             self._suspect_anew(now)
 
     def _adopt(self, state: PartitionState, is_commit_mode: bool) -> None:
@@ -374,13 +374,12 @@ class FollowerCore:
     def _may_diverge_below(self, head: FetchedHead) -> bool:
         """Return whether this log may diverge below its end though the leader accepts the position.
 
-        A leader whose log begins at that offset has no epochs left to compare.
+        A leader whose log begins there has no epochs left to compare; when the answer leaves, its
+        log may begin later. Once an answer shows that both logs match, they match for the epoch.
         """
         log = self._log
-        return (
-            not self._is_compared
-            and log.log_start_offset < log.log_end_offset == head.log_start
-            and (log.high_watermark < log.log_end_offset or self._may_lose_committed())
+        return log.log_start_offset < log.log_end_offset <= head.log_start and (
+            log.high_watermark < log.log_end_offset or self._may_lose_committed()
         )
 
     def _on_records(self, head: FetchedHead, data: bytes, now: Instant) -> FollowerOutcome:
@@ -392,10 +391,11 @@ class FollowerCore:
             return RestartAt(max(head.log_start, self._log.log_start_offset))
         headers: tuple[BatchHeader, ...] = ()
         end = self._log.log_end_offset
-        if self._may_diverge_below(head):  # guard F3.anew
-            self._refused_since = None
-            return RestartAt(end)
-        self._is_compared = True
+        if not self._is_matching:
+            if self._may_diverge_below(head):  # guard F3.anew
+                self._refused_since = None
+                return RestartAt(end)
+            self._is_matching = True
         if data:
             try:
                 headers = tuple(header for _, header in walk_verified(data, 0, len(data)))
