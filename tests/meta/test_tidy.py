@@ -98,6 +98,14 @@ def banned(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"from {node.module} import"
 
 
+def wrapped_errors(tree: ast.AST) -> Iterator[int]:
+    """Line of each raise below `except*`: Python before 3.11.4 wraps its error in a group."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.TryStar):
+            inner = (one for handler in node.handlers for one in ast.walk(handler))
+            yield from (one.lineno for one in inner if isinstance(one, ast.Raise))
+
+
 def shared_errors(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Line and reason of each error that a module makes once, for all who raise it."""
     for node in tree.body:
@@ -177,6 +185,20 @@ def test_nothing_calls_what_is_banned():
     assert found == []
 
 
+def test_nothing_is_raised_below_a_star():
+    assert [
+        f"{relative(path)}:{line}: raise it after the block"
+        for path in python_files()
+        for line in wrapped_errors(ast.parse(path.read_text(encoding="utf-8")))
+    ] == []
+
+
+@pytest.mark.parametrize(("star", "found"), [("*", [4]), ("", [])])
+def test_planted_raise_below_a_star_is_found(star, found):
+    source = f"try:\n    run()\nexcept{star} ValueError as group:\n    raise KeyError from group"
+    assert list(wrapped_errors(ast.parse(source))) == found
+
+
 def test_no_error_is_made_once_and_raised_again_and_again():
     assert [
         f"{relative(path)}:{line}: {reason}"
@@ -220,7 +242,13 @@ def test_planted_call_is_found(source):
 
 
 @pytest.mark.parametrize(
-    "source", ["yaml.safe_load(text)", "run(['ls'], shell=False)", "model.eval()", "evaluate()"]
+    "source",
+    [
+        "yaml.safe_load(text)",
+        "run(['ls'], shell=False)",
+        "model.eval()",
+        "evaluate()",
+    ],
 )
 def test_innocent_call_is_left_alone(source):
     assert list(banned(ast.parse(source))) == []

@@ -152,6 +152,7 @@ async def await_streams(
 
     names: frozenset[str] = frozenset()
     calls: list[asyncio.Task[frozenset[str]]] = []
+    refusals: list[Exception] = []
     try:
         async with asyncio.TaskGroup() as group:
             calls += [
@@ -164,8 +165,10 @@ async def await_streams(
                     break
             for call in calls:
                 call.cancel()
-    except* UnimplementedError as errors:
-        raise UnimplementedError(str(errors.exceptions[0])) from errors
+    except* UnimplementedError as group:
+        refusals += group.exceptions
+    if refusals:
+        raise UnimplementedError(str(refusals[0])) from refusals[0]
     return names
 
 

@@ -121,6 +121,7 @@ class SparkDemo:
     async def _archive_among_faults(self, lb: Client, stream: Stream) -> int:
         """Publish and archive all lines under kills; return the number of archived lines."""
         archived = 0
+        exits: list[Exception] = []
         try:
             async with asyncio.TaskGroup() as tasks:
                 publishing = tasks.create_task(self._publish(stream))
@@ -131,7 +132,9 @@ class SparkDemo:
                 await self._until(lb, lambda one: set(one.isr) == set(one.replicas), "in sync")
                 self.report(f"{broker.name} restarted with its data and is in sync again")
         except* typer.Exit as group:
-            raise group.exceptions[0] from None  # its error was reported
+            exits += group.exceptions
+        if exits:
+            raise exits[0]  # its error was reported
         return archived
 
     # -- publishing ---------------------------------------------------------------------------

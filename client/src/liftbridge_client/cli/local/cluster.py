@@ -108,6 +108,7 @@ class LocalCluster:
         """
         first, *others = self.brokers
         is_ready = False
+        failures: list[Exception] = []
         self._make_secret()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -122,10 +123,12 @@ class LocalCluster:
                 await self._until_in_sync()
             is_ready = True
         except* LiftbridgeError as group:
-            raise group.exceptions[0] from None
+            failures += group.exceptions
         finally:
             if not is_ready:
                 self.kill()
+        if failures:
+            raise failures[0]
 
     def _make_secret(self) -> None:
         """Create, once, the key of the cluster and the brokers' password for NATS."""
