@@ -242,13 +242,7 @@ def test_planted_call_is_found(source):
 
 
 @pytest.mark.parametrize(
-    "source",
-    [
-        "yaml.safe_load(text)",
-        "run(['ls'], shell=False)",
-        "model.eval()",
-        "evaluate()",
-    ],
+    "source", ["yaml.safe_load(text)", "run(['ls'], shell=False)", "model.eval()", "evaluate()"]
 )
 def test_innocent_call_is_left_alone(source):
     assert list(banned(ast.parse(source))) == []
