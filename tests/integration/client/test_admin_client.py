@@ -19,7 +19,7 @@ from liftbridge_testkit.certs import Authority
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.processes import Broker, NatsServer
 
-SHORT = timedelta(seconds=1)
+SHORT = timedelta(seconds=2)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from liftbridge_client.cli.app import run
 from liftbridge_testkit.certs import Authority
 from liftbridge_testkit.processes import Broker
 
-SHORT = timedelta(seconds=1)
+SHORT = timedelta(seconds=2)
 
 
 @pytest.fixture(scope="module")
@@ -275,8 +275,7 @@ async def test_client_tells_of_an_outage_once_and_of_its_end(mortal_broker, name
 
 
 async def test_client_tells_what_is_slow(mortal_broker, name):
-    limit = timedelta(seconds=0.6)
-    async with connect(mortal_broker.address, timeout=limit, retry_time=limit) as lb:
+    async with connect(mortal_broker.address, timeout=SHORT, retry_time=SHORT) as lb:
         stream = await lb.streams.create(name)
         listener = lb.events(slow_after=timedelta(seconds=0.2))
         async with stream.publisher() as publisher:

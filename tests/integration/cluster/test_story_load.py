@@ -5,7 +5,6 @@ from pathlib import Path
 from liftbridge_client import connect
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.cluster import ClusterKit
-from liftbridge_testkit.kube.gaps import longest_gap
 from liftbridge_testkit.kube.journal import read, wall_seconds
 from liftbridge_testkit.kube.load import Load, path_of
 from liftbridge_testkit.kube.verdict import broken, judge, read_log
@@ -37,8 +36,8 @@ async def test_load_outlives_a_kill_and_a_planted_loss_is_seen(tmp_path: Path) -
         load = Load(journals, servers, STREAMS)
         load.start()
         load.wait_for_all(SECONDS_MAX, more=5)
-        began = wall_seconds()
         cluster["b1"].kill()
+        began = wall_seconds()
         load.wait_for_all(SECONDS_MAX, more=5)
         ended = wall_seconds()
         cluster.start("b1")
@@ -50,7 +49,8 @@ async def test_load_outlives_a_kill_and_a_planted_loss_is_seen(tmp_path: Path) -
     assert verdict.violations == []
     assert set(verdict.acks) == {"orders/0", "orders/1", "events/0", "events/1"}
     assert verdict.counts["delivered"] == verdict.counts["stored"] >= verdict.counts["acked"] >= 60
-    assert max(longest_gap(acks, began, ended) for acks in verdict.acks.values()) > 0.2
+    # Each partition took messages while the killed broker was away.
+    assert all(any(began < at < ended for at in acks) for acks in verdict.acks.values())
 
     account = read(path_of(journals, "orders", 0))
     assert broken(account, log) == []
