@@ -5,7 +5,6 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 import uvloop
@@ -14,6 +13,7 @@ from liftbridge_broker.api.grpc.listener import ACCEPTS_MAX, HANDSHAKES_MAX, Lis
 from liftbridge_broker.api.grpc.tls import ServerTls, TlsFiles
 from liftbridge_testkit.certs import Authority
 from liftbridge_testkit.grpc_echo import echo_server, eventually
+from liftbridge_testkit.open_files import open_files
 
 CLIENTS = 2 * HANDSHAKES_MAX
 TURNS_MAX = 12
@@ -60,24 +60,11 @@ class Served(asyncio.Protocol):
         self.is_lost = True
 
 
-def open_sockets() -> int:
-    """Sockets that this process has open."""
-    links = Path("/proc/self/fd").iterdir()
-    return sum(1 for link in list(links) if _target(link).startswith("socket:"))
-
-
-def _target(link: Path) -> str:
-    try:
-        return str(link.readlink())
-    except OSError:  # the directory that is being listed
-        return ""
-
-
 async def closed_after(turns: int, said: bytes, tls: ServerTls | None) -> int:
     """Close a listener some turns after its clients have come; sockets that stay open for it."""
     made: dict[Served, asyncio.BaseTransport] = {}
     over = asyncio.Event()
-    before = open_sockets()
+    before = open_files()
     listener = Listener(
         await bound_sockets("127.0.0.1", 0),
         lambda: Served(made, over.is_set),
@@ -100,7 +87,8 @@ async def closed_after(turns: int, said: bytes, tls: ServerTls | None) -> int:
         for _ in range(TURNS_MAX):
             await asyncio.sleep(0)
         assert all(one.is_lost for one in made)
-        return open_sockets() - before - CLIENTS
+        opened = open_files() - before
+        return sum(count for name, count in opened.items() if "socket" in name) - CLIENTS
 
 
 @pytest.mark.parametrize("turns", range(TURNS_MAX))

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -29,6 +28,7 @@ from liftbridge_client import (
 )
 from liftbridge_client.testing import Broker, Fault, NatsMessage
 from liftbridge_testkit.node_world import envelope
+from liftbridge_testkit.open_files import open_files
 
 BEGIN = datetime(2024, 2, 29, 12, tzinfo=UTC)
 START_SECONDS_MAX = 0.05
@@ -500,15 +500,11 @@ async def test_two_brokers_do_not_disturb_each_other():
         assert other.time - one.time > timedelta(seconds=50)
 
 
-def open_count():
-    """Files and sockets that are open here; clients of earlier tests may still close some."""
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
 async def test_closed_broker_leaves_no_task_no_thread_and_no_port():
     tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
+    before = open_files()
     async with Broker() as broker:
-        sockets = open_count()
+        opened = open_files() - before
         assert asyncio.all_tasks() == tasks
         assert set(threading.enumerate()) <= threads
         host, _, port = broker.address.rpartition(":")
@@ -517,20 +513,20 @@ async def test_closed_broker_leaves_no_task_no_thread_and_no_port():
         assert await reader.read() == b"" or reader.at_eof()
         writer.close()
         await broker.restart()
-        assert open_count() <= sockets
+        assert (open_files() - before).total() <= opened.total()
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # over dead connections
         free.bind((host, int(port)))
-    assert open_count() <= sockets - 2
+    assert not open_files() - before
     assert asyncio.all_tasks() == tasks
     assert set(threading.enumerate()) <= threads
 
 
 async def test_a_hundred_brokers_start_and_end_in_one_process():
     began = time.perf_counter()
-    before = open_count()
+    before = open_files()
     for _ in range(BROKER_COUNT):
         async with Broker() as broker:
             assert broker.is_running
-    assert open_count() <= before
+    assert not open_files() - before
     assert time.perf_counter() - began < BROKER_COUNT * START_SECONDS_MAX

@@ -23,7 +23,6 @@ import grpc
 
 from liftbridge_client import PartitionName, connect_admin_sync, connect_sync
 from liftbridge_proto import api_pb2
-from liftbridge_proto.ext.v1 import data_pb2, data_pb2_grpc
 from liftbridge_testkit.load import api
 from liftbridge_testkit.nats_proxy import NatsProxy
 from liftbridge_testkit.processes import READY_SECONDS_MAX, Broker, NatsServer, ProcessError
@@ -241,26 +240,6 @@ class ClusterKit:
 
         self.until(is_led, f"a leader of {stream}/{number} that is not {other_than!r}")
         return self.leader_of(stream, number)
-
-    def high_watermark(self, stream: str, at: str, number: int = 0) -> int:
-        """Return the first offset of a partition that is not committed, asked at its leader.
-
-        A machine that is short of processors may keep the leader from proving that it leads; then
-        it is asked again, for a while.
-        """
-        deadline = monotonic() + READY_SECONDS_MAX
-        with self.brokers[at].channel() as channel:
-            request = data_pb2.PartitionBoundsRequest(stream=stream, partitions=[number])
-            stub = data_pb2_grpc.DataStub(channel)  # type: ignore[no-untyped-call] # generated
-            while True:
-                try:
-                    answer = stub.PartitionBounds(request, timeout=CALL_SECONDS)
-                except grpc.RpcError as error:
-                    if error.code() is not grpc.StatusCode.UNAVAILABLE or monotonic() > deadline:
-                        raise
-                    sleep(_POLL_SECONDS)
-                    continue
-                return int(answer.partitions[0].high_watermark)
 
     def metric(self, name: str, at: str) -> float:
         """Sum of the samples of a metric of one broker."""

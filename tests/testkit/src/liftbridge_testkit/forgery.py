@@ -173,7 +173,9 @@ def refused(cluster: ClusterKit) -> float:
 
 def stored_count(cluster: ClusterKit, load: Load) -> int:
     """Return the committed messages of a stream, whoever leads it by now."""
-    return cluster.high_watermark(load.stream, cluster.leader_of(load.stream))
+    with connect_sync(",".join(broker.address for broker in cluster.brokers.values())) as lb:
+        (bounds,) = lb.streams.get(load.stream).bounds()
+        return bounds.high_watermark
 
 
 def rate_of(cluster: ClusterKit, loads: Sequence[Load], wait: Callable[[], object]) -> float:
