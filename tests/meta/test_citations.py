@@ -113,7 +113,7 @@ def test_every_script_is_listed_and_every_listed_one_exists():
         ("KIP-101, RFC 9113 6.5, Raft 5.4.2, S3 lists, %C3%BC, a.C99, L99x  # noqa: S603 - x", []),
         ("(L9)", ["L9"]),
         ("C26 and I29, rule Z, defect D14, defect D99", ["C26", "D99", "I29", "Z"]),
-        ("(S117) R23", ["R23", "S117"]),
+        ("(S117) R24", ["R24", "S117"]),
         ("storage policies 1, 7 and 14", ["policy 14"]),
         ("See docs/spec/replication.md and docs/spec/none.md.", ["docs/spec/none.md"]),
         ('"State" in docs/spec/replication.md', []),

@@ -22,7 +22,7 @@ from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.raft.outbox import Outbox
 from liftbridge_broker.raft.reads import LocalReads
 from liftbridge_broker.raft.status import PeerStatus, peer_statuses
-from liftbridge_broker.raft.timers import Timers
+from liftbridge_broker.raft.timers import RETRY_NS, Timers
 from liftbridge_broker.raft.types import (
     TERM_LEAP_MAX,
     TERM_MAX,
@@ -441,6 +441,12 @@ class RaftCore:
             is_durable = self._ballot.is_term_durable
         reply = VoteReply(self.me, message.sender, self.term, is_granted)
         self._outbox.send(reply, is_durable=is_durable)
+        if self.role is Role.CANDIDATE and message.term == self.term:
+            # The two may have split the votes. One tries again soon: with the longer log, or else
+            # the earlier name.
+            rival = (message.last_term, message.last_index, self.me)
+            if (self.log.last_term, self.log.last_index, message.sender) > rival:  # guard R.rival
+                self._timers.hasten_election(RETRY_NS)
         return None
 
     def _on_pre_vote_reply(self, message: PreVoteReply) -> Drop | None:

@@ -14,6 +14,12 @@ once. A turn leaves time for the messages and syncs of an election, and nine vot
 are, have theirs within the default election timeout. Who fails waits a random timeout, as ever.
 """
 
+RETRY_NS: Final = 20 * MILLISECOND_NS
+"""Time until one of two candidates of the same term tries again, if nobody is elected by then.
+
+About the time in which a vote arrives; a retry that comes too early only costs another term.
+"""
+
 WATCHES_PER_ELECTION: Final = 4
 """Wake-ups requested within an election timeout, so that a stalled loop shows as a gap."""
 
@@ -76,6 +82,10 @@ class Timers:
         """Count the leader as silent for long enough; start an election after `delay`."""
         self.leader_heard_at = self.now - self._options.election_ns
         self.election_deadline = self.now + delay
+
+    def hasten_election(self, delay: int) -> None:
+        """Start the next election after `delay` at the latest."""
+        self.election_deadline = min(self.election_deadline, self.now + delay)
 
     def on_leader_heard(self) -> None:
         """Note that the leader was heard."""
