@@ -7,7 +7,7 @@ import pytest
 
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.cluster import ClusterKit
-from liftbridge_testkit.load import api, read_log
+from liftbridge_testkit.load import api
 from liftbridge_testkit.wall_clocks import WallClocks
 
 STREAM, SHORT = "orders", "seconds"
@@ -47,9 +47,8 @@ def publish(cluster: ClusterKit, name: str, count: int) -> None:
 
 
 def log_start(cluster: ClusterKit, name: str) -> int:
-    with cluster[cluster.leader_of(name)].channel() as channel:
-        found = read_log(channel, name)
-        return found[0].offset if found else -1
+    found = cluster.read_log(name)
+    return found[0].offset if found else -1
 
 
 def removals(cluster: ClusterKit) -> int:
@@ -98,6 +97,5 @@ def test_nothing_that_is_not_old_goes_whatever_clocks_show(
             lambda: all(cluster.metric("cluster_time_known", at) == 1 for at in names), "time"
         )
     assert log_start(cluster, STREAM) == 0
-    with cluster[cluster.leader_of(STREAM)].channel() as channel:
-        assert len(read_log(channel, STREAM)) == COUNT + 60
+    assert len(cluster.read_log(STREAM)) == COUNT + 60
     assert any("cluster_clock_leapt" in broker.log_text() for broker in cluster.brokers.values())

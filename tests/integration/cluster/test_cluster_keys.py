@@ -14,7 +14,7 @@ from liftbridge_proto import api_pb2
 from liftbridge_testkit.checker import History, check
 from liftbridge_testkit.cluster import ClusterKit
 from liftbridge_testkit.forgery import measure
-from liftbridge_testkit.load import api, read_log
+from liftbridge_testkit.load import api
 from liftbridge_testkit.processes import Broker
 from liftbridge_testkit.repository import ROOT
 from liftbridge_testkit.steady import OwnClientPublisher
@@ -75,8 +75,7 @@ def test_a_running_cluster_gets_its_first_key_and_another_one(tmp_path: Path) ->
         publisher.stop()
         cluster.until(lambda: len(cluster.partition(STREAM).isr) == 3, "three in sync")
 
-        with cluster[cluster.leader_of(STREAM)].channel() as channel:
-            assert check(history, read_log(channel, STREAM)) == []
+        assert check(history, cluster.read_log(STREAM)) == []
 
 
 def test_a_broker_with_another_key_or_none_is_no_member(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from liftbridge_broker.storage.raft_log.log import RaftLog
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.checker import History, check
 from liftbridge_testkit.cluster import ClusterKit
-from liftbridge_testkit.load import api, read_log
+from liftbridge_testkit.load import api
 from liftbridge_testkit.processes import Broker, program
 from liftbridge_testkit.repository import ROOT
 from liftbridge_testkit.steady import OwnClientPublisher
@@ -98,5 +98,4 @@ def test_group_whose_terms_were_raised_by_nobody_is_recovered_without_loss(tmp_p
         cluster.start(*cluster.brokers)
         cluster.until(lambda: len(cluster.partition(STREAM).isr) == 3, "three in sync again")
         create(cluster, LATER)
-        with cluster[cluster.leader_of(STREAM)].channel() as channel:
-            assert check(history, read_log(channel, STREAM)) == []
+        assert check(history, cluster.read_log(STREAM)) == []

@@ -108,7 +108,7 @@ def test_brokers_that_are_away_for_a_while_are_waited_for_and_then_told(
     with NatsServer(tmp_path) as nats, Broker(tmp_path, nats_url=nats.url) as broker:
         with connect_sync(broker.address) as lb:
             lb.streams.create("away").publish(b"one")
-        options = options_of(broker.address, subscribe="away", **{"fetch.timeout": "1s"})
+        options = options_of(broker.address, subscribe="away", **{"fetch.timeout": "4s"})
         watch = watching(options)
         broker.kill()
         assert watch.bounds()[PartitionId("away", 0)].latest == 1

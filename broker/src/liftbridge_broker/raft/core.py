@@ -444,8 +444,10 @@ class RaftCore:
         if self.role is Role.CANDIDATE and message.term == self.term:
             # The two may have split the votes. One tries again soon: with the longer log, or else
             # the earlier name.
-            rival = (message.last_term, message.last_index, self.me)
-            if (self.log.last_term, self.log.last_index, message.sender) > rival:  # guard R.rival
+            mine = (self.log.last_term, self.log.last_index)
+            rival = (message.last_term, message.last_index)
+            is_earlier = self.me < message.sender
+            if mine > rival or (mine == rival and is_earlier):  # guard R.rival
                 self._timers.hasten_election(RETRY_NS)
         return None
 

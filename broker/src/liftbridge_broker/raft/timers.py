@@ -11,13 +11,14 @@ FIRST_TURN_NS: Final = 50 * MILLISECOND_NS
 
 Nobody leads a new group, so it gains nothing from silence: its voters try in turn, the first one at
 once. A turn leaves time for the messages and syncs of an election, and nine voters, the most there
-are, have theirs within the default election timeout. Who fails waits a random timeout, as ever.
+are, have theirs within the default election timeout. Who fails waits a random timeout, as after any
+election, or `RETRY_NS`.
 """
 
 RETRY_NS: Final = 20 * MILLISECOND_NS
 """Time until one of two candidates of the same term tries again, if nobody is elected by then.
 
-About the time in which a vote arrives; a retry that comes too early only costs another term.
+Short beside a random timeout; a retry before the last vote has arrived only costs another term.
 """
 
 WATCHES_PER_ELECTION: Final = 4

@@ -23,7 +23,7 @@ import grpc
 
 from liftbridge_client import PartitionName, connect_admin_sync, connect_sync
 from liftbridge_proto import api_pb2
-from liftbridge_testkit.load import api
+from liftbridge_testkit.load import api, read_log
 from liftbridge_testkit.nats_proxy import NatsProxy
 from liftbridge_testkit.processes import READY_SECONDS_MAX, Broker, NatsServer, ProcessError
 
@@ -31,8 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from liftbridge_testkit.checker import Stored
+
 CALL_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.02
+_MOVED: Final = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE)
+"""Codes of a broker that leads a partition no more, or cannot prove that it does."""
 
 SECRET: Final = "0123456789abcdef0123456789abcdef"
 """Key of every cluster that names no other."""
@@ -240,6 +244,18 @@ class ClusterKit:
 
         self.until(is_led, f"a leader of {stream}/{number} that is not {other_than!r}")
         return self.leader_of(stream, number)
+
+    def read_log(self, stream: str) -> list[Stored]:
+        """Read a stream of one partition at its leader; again if another broker leads by then."""
+        deadline = monotonic() + READY_SECONDS_MAX
+        while True:
+            try:
+                with self[self.await_leader(stream)].channel() as channel:
+                    return read_log(channel, stream)
+            except grpc.RpcError as error:
+                if error.code() not in _MOVED or monotonic() > deadline:
+                    raise
+                sleep(_POLL_SECONDS)
 
     def metric(self, name: str, at: str) -> float:
         """Sum of the samples of a metric of one broker."""
