@@ -4,17 +4,20 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from liftbridge_broker.controller import replay
 from liftbridge_broker.controller.commands import (
     AlterStream,
     Command,
     CreateStream,
     DeleteStream,
+    FenceBroker,
     InitPublisher,
     PauseStream,
     RegisterBroker,
     ResumeStream,
     SetReadonly,
 )
+from liftbridge_broker.controller.decide import decide
 from liftbridge_broker.controller.records import (
     BrokerEpochAnswer,
     Done,
@@ -41,6 +44,7 @@ from liftbridge_broker.model.ids import (
     StreamName,
 )
 from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_broker.node.metadata import driver
 from liftbridge_broker.node.metadata.driver import COMMANDS_PER_TURN, MetadataDriver
 from liftbridge_broker.ports.files import Token
 from liftbridge_broker.wire.snapshots import encode_state
@@ -372,6 +376,21 @@ def test_a_turn_applies_so_many_commands_and_the_others_follow_in_order(world: W
     assert applied == [1 + COMMANDS_PER_TURN, 1 + 2 * COMMANDS_PER_TURN, len(names)]
     assert len(world.answers) == len(names)
     assert list(world.driver.state.stream_ids) == names
+
+
+def test_the_loss_of_a_broker_is_decided_once(world: World, monkeypatch) -> None:
+    decided = []
+
+    def noted(state, index, command):
+        decided.append(command)
+        return decide(state, index, command)
+
+    monkeypatch.setattr(driver, "decide", noted)
+    monkeypatch.setattr(replay, "decide", noted)
+    fence = FenceBroker(broker=BrokerId("b9"), broker_epoch=MetadataIndex(1))
+    world.do(fence)
+    assert isinstance(world.answers[-1], LiftbridgeError)
+    assert decided == [fence]
 
 
 def test_who_is_behind_refuses_nothing_early(world: World) -> None:

@@ -27,6 +27,7 @@ from liftbridge_broker.node.partition.readers import Readers
 from liftbridge_broker.node.refusals import failed_change
 from liftbridge_broker.node.replicas.following import Following
 from liftbridge_broker.node.replicas.leading import Leading, result_of
+from liftbridge_broker.node.replicas.proposal_window import ProposalWindow
 from liftbridge_broker.replication.follower import Append, Damaged
 from liftbridge_broker.replication.isr import IsrProposal, ProposalOutcome
 
@@ -61,6 +62,7 @@ class Roles:
         self.asked = []
         self.retried = 0
         self.refused = {}
+        self.window = ProposalWindow(lambda: None)
         self.fetching = {BrokerId("a"): SimpleNamespace(put=self._put, retry=self._retry)}
         self.log_changes = SimpleNamespace(cut=lambda _: None)
         self.restarted = []

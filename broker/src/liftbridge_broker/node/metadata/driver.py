@@ -268,8 +268,10 @@ class MetadataDriver:
             except LiftbridgeError as error:
                 reply(error.with_traceback(None))
                 return
-        if self._consensus.is_leader and not self.is_behind:
-            # A state older than answers already given might refuse a command that is valid now.
+        # A state older than answers already given might refuse a command that is valid now. The loss
+        # of a broker with thousands of partitions takes long to decide: once is enough.
+        is_early = not (self.is_behind or isinstance(command, FenceBroker))
+        if self._consensus.is_leader and is_early:
             early = decide(self.state, MetadataIndex(self.state.applied_index + 1), command)
             if isinstance(early.answer, LiftbridgeError):
                 reply(early.answer)

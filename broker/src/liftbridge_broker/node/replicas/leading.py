@@ -192,6 +192,7 @@ class Leading:
     def close(self) -> None:
         """End this leadership."""
         self.is_current = False
+        self._roles.window.end(self.partition_id)
         self.partition.intake.is_below_min_isr = False
         for replica, reader in self._readers.items():
             if replica not in self._reading:
@@ -325,6 +326,7 @@ class Leading:
             return
         if self._asked is not None and now - self._asked_at >= ANSWER_NS:
             asked, self._asked = self._asked, None
+            self._roles.window.end(self.partition_id)
             self.core.on_proposal_result(asked, ProposalOutcome.UNKNOWN, now)
         proposal = self.core.next_proposal(now, self._roles.eligible)
         # The core may no longer wait for a joining follower, which can allow a commit. Without an
@@ -333,6 +335,7 @@ class Leading:
         if proposal is None:
             return
         self._asked, self._asked_at = proposal, now
+        self._roles.window.begin(self.partition_id)
         command = AlterPartition(
             broker=self._context.broker,
             broker_epoch=self._roles.broker_epoch,
@@ -353,6 +356,7 @@ class Leading:
             return
         if self._asked == proposal:
             self._asked = None
+            self._roles.window.end(self.partition_id)
         result = result_of(outcome)
         self.core.on_proposal_result(proposal, result, now)
         self.commit()

@@ -53,6 +53,9 @@ MOVE_NS: Final = 200 * MICROSECOND_NS
 """Silence that a leader is allowed more for each partition that it leads: about what the election
 of another one costs. A pause that is shorter than the move of all of them is better waited for."""
 
+CHECKS_MAX: Final = 256
+"""Partitions that one turn checks; the next turn goes on."""
+
 RESIGN_NS: Final = 10_000 * MILLISECOND_NS
 """Time between two attempts to transfer leaderships because of a full disk."""
 
@@ -89,6 +92,7 @@ class Replicas:
         self.following: dict[PartitionId, Following] = {}
         self._ran_at = Instant(0)
         self._resign_at = Instant(0)
+        self._look_again: dict[BrokerId, Instant] = {}
         self._verifications = LogVerifications(roles.context)
 
     def _verify(self, following: Following) -> None:
@@ -434,18 +438,29 @@ class Replicas:
         roles = self.roles
         for following in [self.following[partition_id] for partition_id in roles.refused]:
             following.repair()
-        for partition_id in [one for one, due in roles.watched.items() if due <= now]:
-            if roles.watched.pop(partition_id, None) is None:
-                continue  # a proposal before it ended its role
-            leading = self.leading[partition_id]
-            due = leading.next_deadline()
-            if due is None or due <= now:
-                leading.propose_if_due(now)
-                due = leading.next_deadline()
-            if due is not None and leading.is_current:
-                roles.watched[partition_id] = due
-        if roles.watched or roles.refused:
+        due = [one for one, moment in roles.watched.items() if moment <= now]
+        due.sort(key=lambda one: one not in roles.window)  # first those without an answer in time
+        for partition_id in due[:CHECKS_MAX]:
+            if not roles.window.admits(partition_id):  # guard L5.window
+                break
+            self._check(partition_id, now)
+        else:
+            if len(due) > CHECKS_MAX:
+                roles.look_at = now
+        if roles.look_at is None and (roles.watched or roles.refused):
             roles.look_at = Instant(now + LOOK_NS)
+
+    def _check(self, partition_id: PartitionId, now: Instant) -> None:
+        watched = self.roles.watched
+        if watched.pop(partition_id, None) is None:
+            return  # a proposal before it ended its role
+        leading = self.leading[partition_id]
+        due = leading.next_deadline()
+        if due is None or due <= now:
+            leading.propose_if_due(now)
+            due = leading.next_deadline()
+        if due is not None and leading.is_current:
+            watched[partition_id] = due
 
     def _silences(self, leader: BrokerId, session: FollowerSession, now: Instant) -> list[Silence]:
         """Return reports about partitions whose leader is silent (F4)."""
@@ -453,6 +468,9 @@ class Replicas:
             return []
         heard_at = _allowed_until(session)
         if now - heard_at >= self._limits.follower.silence_ns:
+            if now < self._look_again.get(leader, now):
+                return []
+            self._look_again[leader] = Instant(now + max(LOOK_NS, _moved_ns(session)))
             looked_at = [one for one in self.following.values() if one.leader == leader]
         else:
             refused = (self.following[partition_id] for partition_id in self.roles.refused)
@@ -480,6 +498,7 @@ class Replicas:
 
     def repeat_reports(self) -> None:
         """Repeat reports to a new metadata leader, which knows none."""
+        self._look_again.clear()
         for following in self.following.values():
             following.core.repeat_report()
 
@@ -513,12 +532,17 @@ class Replicas:
     def _next_suspicion(self, session: FollowerSession) -> Instant:
         """Return the time of the next check of a silent leader, repeated during the silence."""
         first = Instant(_allowed_until(session) + self._limits.follower.silence_ns)
-        return first if first > self._ran_at else Instant(self._ran_at + LOOK_NS)
+        return max(first, self._look_again.get(session.leader, first))
 
 
 def _allowed_until(session: FollowerSession) -> Instant:
     """Return the time from which a leader's silence counts."""
-    return Instant(session.heard_at + MOVE_NS * session.partition_count)
+    return Instant(session.heard_at + _moved_ns(session))
+
+
+def _moved_ns(session: FollowerSession) -> int:
+    """Return about how long it takes to elect other leaders for all partitions of a leader."""
+    return MOVE_NS * session.partition_count
 
 
 def _ignore(_outcome: object) -> None:

@@ -13,6 +13,7 @@ from liftbridge_broker.model.units import MILLISECOND_NS
 from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.replicas.catch_up import CatchUp
+from liftbridge_broker.node.replicas.proposal_window import ProposalWindow
 from liftbridge_broker.replication.fetch_sessions import (
     FollowerSession,
     LeaderSession,
@@ -66,6 +67,7 @@ class RoleContext:
         watched: Led partitions whose in-sync set may have to change, with the time of the next
             check.
         refused: Followed partitions whose position was sent again after a pause.
+        window: Led partitions whose proposed in-sync set awaits its answer.
         look_at: Time of the next check of both.
         is_due: Whether a session has something to send in this turn.
     """
@@ -87,6 +89,7 @@ class RoleContext:
         self.serving: dict[BrokerId, LeaderSession] = {}
         self.watched: dict[PartitionId, Instant] = {}
         self.refused: dict[PartitionId, None] = {}
+        self.window = ProposalWindow(self._look_now)
         self.look_at: Instant | None = None
         self.is_due = False
         self._due: dict[FollowerSession | LeaderSession, None] = {}
@@ -121,6 +124,10 @@ class RoleContext:
         if self.look_at is None:
             self.look_at = Instant(self.context.now + LOOK_NS)
             self.context.wake_soon()
+
+    def _look_now(self) -> None:
+        self.look_at = self.context.now
+        self.context.wake_soon()
 
     def set_policy(self, partition: Partition, *, is_commit: bool, now: Instant) -> None:
         """Set the fsync policy that a log needs for its replication."""
