@@ -268,8 +268,8 @@ class MetadataDriver:
             except LiftbridgeError as error:
                 reply(error.with_traceback(None))
                 return
-        # A state older than answers already given might refuse a command that is valid now. The loss
-        # of a broker with thousands of partitions takes long to decide: once is enough.
+        # A state older than answers already given might refuse a command that is valid now.
+        # To fence a broker with thousands of partitions takes long: once is enough.
         is_early = not (self.is_behind or isinstance(command, FenceBroker))
         if self._consensus.is_leader and is_early:
             early = decide(self.state, MetadataIndex(self.state.applied_index + 1), command)
