@@ -45,6 +45,12 @@ LIVES = {
 }
 """Random lives that take steps: where their makers are, which are imported after `install`."""
 
+WHOLE_LIVES = {
+    "archive": "liftbridge_testkit.archive_life",
+    "outages": "liftbridge_testkit.outage_life",
+}
+"""The same for lives that end by themselves."""
+
 TEXT_MAX = 160
 PYTEST_FAILED = 1
 PYTEST_PASSED = 0
@@ -141,10 +147,8 @@ def run_seed(world: str, seed: int) -> tuple[str, int]:
         Model(chaos.cluster)
         chaos.run(STEPS)
         return "", STEPS
-    if world == "archive":
-        from liftbridge_testkit.archive_life import life  # noqa: PLC0415 - as above
-
-        return "", life(seed)
+    if world in WHOLE_LIVES:
+        return "", import_module(WHOLE_LIVES[world]).life(seed)
     from liftbridge_testkit.sim.seeds import run_seed as run  # noqa: PLC0415 - after `install`
 
     result = run(seed, world)

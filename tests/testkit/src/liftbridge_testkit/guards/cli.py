@@ -38,6 +38,7 @@ WORLDS: Final = {
     "compacted": 8,
     "cores": 5,
     "replicas": 5,
+    "outages": 4,
     "sessions": 4,
     "doubts": 4,
     "group": 2,

@@ -1,0 +1,167 @@
+"""Random lives of a cluster that loses connections to NATS, and nothing else.
+
+The judgement is that of `liftbridge_testkit.saturation`, in virtual time: as long as no connection
+is away for longer than the brokers excuse (`broker/node/peers/outage.py`), no leader changes, no
+replica leaves the in-sync set, no broker is fenced, and each record is soon on all replicas. What
+is longer, or hangs, must not hide behind it.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
+from liftbridge_testkit.sim.scripts import looking
+from liftbridge_testkit.sim.scripts.play import VERBS
+from liftbridge_testkit.sim.scripts.stage import Stage
+
+ROUNDS: Final = 3
+REFILL_NS: Final = 6 * SECOND_NS
+"""Time between two outages, in which the credit for them refills."""
+
+OUTAGE_NS_MAX: Final = 850 * MILLISECOND_NS
+RETURN_NS_MAX: Final = 60 * MILLISECOND_NS
+"""Time from the return of a broker to that of the next."""
+
+BREAK_NS_MAX: Final = 40 * MILLISECOND_NS
+BREAK_RETURN_NS_MAX: Final = 8 * MILLISECOND_NS
+"""The same when NATS serves the others; together less than the time in which an absence counts."""
+
+ACK_NS_MAX: Final = 250 * MILLISECOND_NS
+"""Time after the return of all in which a record must be acknowledged."""
+
+GAP_NS: Final = 20 * MILLISECOND_NS
+"""Length of the connection breaks beside a broker that hangs."""
+
+HANG_NS_MAX: Final = 8 * SECOND_NS
+FENCE_NS_MAX: Final = 2 * SECOND_NS
+
+
+class OutageLife:
+    """Three brokers with one partition.
+
+    Attributes:
+        random: Choices of the seed.
+        stage: Its brokers and the histories of what was published.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """Found the cluster; leaders of partition and metadata are random."""
+        self.random = Random(seed)
+        self.stage = Stage(seed=seed)
+        conditions = self.stage.world.network.conditions
+        conditions.delay_ns_min = self.random.choice((200_000, MILLISECOND_NS))
+        conditions.delay_ns_jitter = self.random.choice((0, MILLISECOND_NS))
+        self._names = ["A", "B", "C"]
+        self._published = 0
+        self._do("cluster A B C probes=on")
+        self._do(f"create s rf=3 min-isr=2 on={','.join(self._shuffled())}")
+        self._do(f"lead {self.random.choice(self._names)}")
+        self._publish()
+        self.stage.run_for(2 * SECOND_NS)
+
+    def run(self) -> int:
+        """Play the life; return the time that it took in virtual milliseconds."""
+        for _ in range(ROUNDS):
+            self.random.choice((self._outage, self._break))()
+            self.stage.run_for(REFILL_NS)
+        self.random.choice((self._hang, self._lose, lambda: None))()
+        self._do("settle")
+        return self.stage.world.now // MILLISECOND_NS
+
+    def _do(self, command: str) -> None:
+        verb, *words = command.split()
+        VERBS[verb](self.stage, words)
+
+    def _shuffled(self) -> list[str]:
+        return self.random.sample(self._names, len(self._names))
+
+    def _publish(self) -> str:
+        self._published += 1
+        name = f"v{self._published}"
+        self._do(f"publish s {name} all later")
+        return name
+
+    def _outage(self) -> None:
+        """Take NATS away from all, and give it back to one after the other."""
+        self._away(self._shuffled(), OUTAGE_NS_MAX, RETURN_NS_MAX)
+
+    def _break(self) -> None:
+        """Break the connections of one or two brokers."""
+        count = self.random.choice((1, 1, 2))
+        self._away(self._shuffled()[:count], BREAK_NS_MAX, BREAK_RETURN_NS_MAX)
+
+    def _away(self, names: Sequence[str], away_ns_max: int, return_ns_max: int) -> None:
+        before = self._judged()
+        records: list[str] = []
+        if self.random.random() < 0.5:
+            leader = self._leader()
+            for name in self._names if leader in names else names:
+                self._do(f"drop {leader}>{name} fetch_reply")
+            records.append(self._publish())
+            self.stage.run_for(10 * MILLISECOND_NS)
+            self._do(f"unlink {' '.join(names)}")
+            self._do("deliver")
+        else:
+            self._do(f"unlink {' '.join(names)}")
+        self.stage.run_for(self.random.randrange(1, away_ns_max))
+        for name in names:
+            self._do(f"relink {name}")
+            self.stage.run_for(self.random.randrange(1, return_ns_max))
+        self._acked(records)
+        self.stage.run_for(2 * SECOND_NS)
+        self._acked([self._publish()])
+        assert self._judged() == before, f"{self._judged()} after an outage, {before} before"
+
+    def _acked(self, records: Sequence[str]) -> None:
+        self.stage.run_for(ACK_NS_MAX)
+        for record in records:
+            fate = looking.fate(self.stage, (record,))
+            assert fate == "acked", f"{record} is {fate} after {ACK_NS_MAX // MILLISECOND_NS} ms"
+
+    def _judged(self) -> dict[str, object]:
+        """Return what an outage may not change."""
+        state = self.stage.newest("s/0")
+        metadata = looking.metadata(self.stage, ())
+        term = self.stage.broker(metadata).consensus.term
+        fences = [looking.told(self.stage, (name, "self_fenced")) for name in self._names]
+        return {
+            "leader": state.leader,
+            "partition epoch": state.partition_epoch,
+            "metadata leader": metadata,
+            "term": term,
+            "fences": fences,
+        }
+
+    def _leader(self) -> str:
+        leader = self.stage.newest("s/0").leader
+        assert leader is not None
+        return leader
+
+    def _hang(self) -> None:
+        """Let the leader hang while the connections of the others break: it is replaced."""
+        hanging = self._leader()
+        others = " ".join(name for name in self._names if name != hanging)
+        pause_ns = self.random.randrange(200, 400) * MILLISECOND_NS
+        self._do(f"pause {hanging}")
+        until = self.stage.world.now + HANG_NS_MAX
+        while self.stage.newest("s/0").leader in {hanging, None}:
+            assert self.stage.world.now < until, "the leader that hangs is not replaced"
+            self._do(f"unlink {others}")
+            self.stage.run_for(GAP_NS)
+            self._do(f"relink {others}")
+            self.stage.run_for(pause_ns)
+        self._do(f"resume {hanging}")
+
+    def _lose(self) -> None:
+        """Take all connections of the metadata leader for good: it fences itself."""
+        name = looking.metadata(self.stage, ())
+        self._do(f"unlink {name}")
+        self.stage.run_for(FENCE_NS_MAX)
+        assert looking.told(self.stage, (name, "self_fenced")) == "1", f"{name} is not fenced"
+        self._do(f"relink {name}")
+
+
+def life(seed: int) -> int:
+    """Play the life of a seed; return its length in virtual milliseconds."""
+    return OutageLife(seed).run()
