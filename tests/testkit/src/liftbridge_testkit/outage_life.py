@@ -1,4 +1,4 @@
-"""Random lives of a cluster that loses connections to NATS, and nothing else.
+"""Random lives of a cluster that loses connections to NATS; at the end a broker may be lost.
 
 The judgement is that of `liftbridge_testkit.saturation`, in virtual time: as long as no connection
 is away for longer than the brokers excuse (`broker/node/peers/outage.py`), no leader changes, no
@@ -33,8 +33,10 @@ ACK_NS_MAX: Final = 250 * MILLISECOND_NS
 GAP_NS: Final = 20 * MILLISECOND_NS
 """Length of the connection breaks beside a broker that hangs."""
 
-HANG_NS_MAX: Final = 8 * SECOND_NS
+HANG_NS_MAX: Final = 15 * SECOND_NS
 FENCE_NS_MAX: Final = 2 * SECOND_NS
+FAILOVER_NS_MAX: Final = 250 * MILLISECOND_NS
+JOIN_NS_MAX: Final = 2 * SECOND_NS
 
 
 class OutageLife:
@@ -65,7 +67,7 @@ class OutageLife:
         for _ in range(ROUNDS):
             self.random.choice((self._outage, self._break))()
             self.stage.run_for(REFILL_NS)
-        self.random.choice((self._hang, self._lose, lambda: None))()
+        self.random.choice((self._hang, self._lose, self._kill, self._wipe))()
         self._do("settle")
         return self.stage.world.now // MILLISECOND_NS
 
@@ -123,13 +125,12 @@ class OutageLife:
         """Return what an outage may not change."""
         state = self.stage.newest("s/0")
         metadata = looking.metadata(self.stage, ())
-        term = self.stage.broker(metadata).consensus.term
         fences = [looking.told(self.stage, (name, "self_fenced")) for name in self._names]
         return {
             "leader": state.leader,
             "partition epoch": state.partition_epoch,
             "metadata leader": metadata,
-            "term": term,
+            "term": self._term(),
             "fences": fences,
         }
 
@@ -160,6 +161,33 @@ class OutageLife:
         self.stage.run_for(FENCE_NS_MAX)
         assert looking.told(self.stage, (name, "self_fenced")) == "1", f"{name} is not fenced"
         self._do(f"relink {name}")
+
+    def _kill(self) -> None:
+        """Kill a broker: another one leads what it led soon, and the rest stays."""
+        name = self.random.choice(self._names)
+        before = looking.metadata(self.stage, ()), self._term()
+        self._do(f"kill {name}")
+        self.stage.run_for(FAILOVER_NS_MAX)
+        leader, metadata = self._leader(), looking.metadata(self.stage, ())
+        assert name not in {leader, metadata}, f"{name} ended and still leads"
+        assert metadata != "none", "nobody leads the metadata"
+        self._do(f"start {name}")
+        self.stage.run_for(2 * SECOND_NS)
+        after = looking.metadata(self.stage, ()), self._term()
+        if name != before[0]:
+            assert after == before, f"{name} ended, and the metadata leader changed"
+
+    def _wipe(self) -> None:
+        """Wipe a broker: it joins again, and is in sync."""
+        name = self.random.choice(self._names)
+        self._do(f"wipe {name}")
+        self.stage.run_for(self.random.randrange(1, 2 * SECOND_NS))
+        self._do(f"start {name}")
+        self.stage.run_for(JOIN_NS_MAX)
+        assert name in self.stage.newest("s/0").isr, f"{name} is not in sync"
+
+    def _term(self) -> int:
+        return self.stage.broker(looking.metadata(self.stage, ())).consensus.term
 
 
 def life(seed: int) -> int:
