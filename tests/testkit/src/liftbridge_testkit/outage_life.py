@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from liftbridge_broker.model.units import MILLISECOND_NS, SECOND_NS
+from liftbridge_broker.model.units import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.scripts import looking
-from liftbridge_testkit.sim.scripts.play import VERBS
+from liftbridge_testkit.sim.scripts.play import act
 from liftbridge_testkit.sim.scripts.stage import Stage
 
 ROUNDS: Final = 3
@@ -34,9 +34,17 @@ GAP_NS: Final = 20 * MILLISECOND_NS
 """Length of the connection breaks beside a broker that hangs."""
 
 HANG_NS_MAX: Final = 15 * SECOND_NS
+"""Time in which a leader that hangs is replaced, although breaks excuse its silence about once a
+second."""
+
 FENCE_NS_MAX: Final = 2 * SECOND_NS
+"""Time in which a metadata leader without connections fences itself, and another one leads."""
+
 FAILOVER_NS_MAX: Final = 250 * MILLISECOND_NS
+"""Time in which another broker leads what a killed one led."""
+
 JOIN_NS_MAX: Final = 2 * SECOND_NS
+"""Time in which a broker with an empty disk is in sync."""
 
 
 class OutageLife:
@@ -52,7 +60,7 @@ class OutageLife:
         self.random = Random(seed)
         self.stage = Stage(seed=seed)
         conditions = self.stage.world.network.conditions
-        conditions.delay_ns_min = self.random.choice((200_000, MILLISECOND_NS))
+        conditions.delay_ns_min = self.random.choice((200 * MICROSECOND_NS, MILLISECOND_NS))
         conditions.delay_ns_jitter = self.random.choice((0, MILLISECOND_NS))
         self._names = ["A", "B", "C"]
         self._published = 0
@@ -63,17 +71,16 @@ class OutageLife:
         self.stage.run_for(2 * SECOND_NS)
 
     def run(self) -> int:
-        """Play the life; return the time that it took in virtual milliseconds."""
+        """Play the life; return the number of its events."""
         for _ in range(ROUNDS):
             self.random.choice((self._outage, self._break))()
             self.stage.run_for(REFILL_NS)
         self.random.choice((self._hang, self._lose, self._kill, self._wipe))()
         self._do("settle")
-        return self.stage.world.now // MILLISECOND_NS
+        return self.stage.world.scheduler.event_count
 
     def _do(self, command: str) -> None:
-        verb, *words = command.split()
-        VERBS[verb](self.stage, words)
+        act(self.stage, command)
 
     def _shuffled(self) -> list[str]:
         return self.random.sample(self._names, len(self._names))
@@ -94,6 +101,7 @@ class OutageLife:
         self._away(self._shuffled()[:count], BREAK_NS_MAX, BREAK_RETURN_NS_MAX)
 
     def _away(self, names: Sequence[str], away_ns_max: int, return_ns_max: int) -> None:
+        """Take the connections of brokers for a while; nothing else may come of it than a delay."""
         before = self._judged()
         records: list[str] = []
         if self.random.random() < 0.5:
@@ -124,13 +132,11 @@ class OutageLife:
     def _judged(self) -> dict[str, object]:
         """Return what an outage may not change."""
         state = self.stage.newest("s/0")
-        metadata = looking.metadata(self.stage, ())
         fences = [looking.told(self.stage, (name, "self_fenced")) for name in self._names]
         return {
             "leader": state.leader,
             "partition epoch": state.partition_epoch,
-            "metadata leader": metadata,
-            "term": self._term(),
+            "metadata": self._metadata(),
             "fences": fences,
         }
 
@@ -155,27 +161,26 @@ class OutageLife:
         self._do(f"resume {hanging}")
 
     def _lose(self) -> None:
-        """Take all connections of the metadata leader for good: it fences itself."""
-        name = looking.metadata(self.stage, ())
+        """Take all connections of the metadata leader for good: it fences itself, another leads."""
+        name, _ = self._metadata()
         self._do(f"unlink {name}")
         self.stage.run_for(FENCE_NS_MAX)
         assert looking.told(self.stage, (name, "self_fenced")) == "1", f"{name} is not fenced"
+        assert name not in {self._leader(), self._metadata()[0]}, f"{name} still leads"
         self._do(f"relink {name}")
 
     def _kill(self) -> None:
         """Kill a broker: another one leads what it led soon, and the rest stays."""
         name = self.random.choice(self._names)
-        before = looking.metadata(self.stage, ()), self._term()
+        leader, metadata = self._leader(), self._metadata()
         self._do(f"kill {name}")
         self.stage.run_for(FAILOVER_NS_MAX)
-        leader, metadata = self._leader(), looking.metadata(self.stage, ())
-        assert name not in {leader, metadata}, f"{name} ended and still leads"
-        assert metadata != "none", "nobody leads the metadata"
+        leaders = {self._leader(), self._metadata()[0]}
+        assert leaders.isdisjoint({name, "none"}), f"{name} was killed, and these lead: {leaders}"
         self._do(f"start {name}")
         self.stage.run_for(2 * SECOND_NS)
-        after = looking.metadata(self.stage, ()), self._term()
-        if name != before[0]:
-            assert after == before, f"{name} ended, and the metadata leader changed"
+        assert name == leader or self._leader() == leader, "another leader without need"
+        assert name == metadata[0] or self._metadata() == metadata, "an election without need"
 
     def _wipe(self) -> None:
         """Wipe a broker: it joins again, and is in sync."""
@@ -186,10 +191,12 @@ class OutageLife:
         self.stage.run_for(JOIN_NS_MAX)
         assert name in self.stage.newest("s/0").isr, f"{name} is not in sync"
 
-    def _term(self) -> int:
-        return self.stage.broker(looking.metadata(self.stage, ())).consensus.term
+    def _metadata(self) -> tuple[str, int]:
+        """Return the leader of the metadata, or `none`, and its term."""
+        name = looking.metadata(self.stage, ())
+        return name, 0 if name == "none" else self.stage.broker(name).consensus.term
 
 
 def life(seed: int) -> int:
-    """Play the life of a seed; return its length in virtual milliseconds."""
+    """Play the life of a seed; return the number of its events."""
     return OutageLife(seed).run()

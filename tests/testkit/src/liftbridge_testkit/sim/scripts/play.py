@@ -4,6 +4,7 @@ Its first words are verbs, each of which is a function here or in another module
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 
 from liftbridge_broker.model.ids import BrokerId
@@ -226,6 +227,12 @@ looking.QUESTIONS.update(logs.QUESTIONS)
 looking.QUESTIONS.update(faulty.QUESTIONS)
 
 
+def act(stage: Stage, command: str) -> list[str]:
+    """Do one step. Return its output."""
+    verb, *words = command.split()
+    return VERBS[verb](stage, words)
+
+
 def play(text: str, *, rewrite: bool = False) -> str:
     """Play a script from its beginning. Return the text with the actual outputs.
 
@@ -233,13 +240,8 @@ def play(text: str, *, rewrite: bool = False) -> str:
         ScriptError: A step failed; the error has the last lines of the trace.
     """
     stage = Stage()
-
-    def act(command: str) -> Sequence[str]:
-        verb, *words = command.split()
-        return VERBS[verb](stage, words)
-
     try:
-        return run(text, act, rewrite=rewrite)
+        return run(text, partial(act, stage), rewrite=rewrite)
     except ScriptError as error:
         tail = "\n".join(stage.world.trace.tail(TAIL_LINES))
         error.add_note(tail)
