@@ -1,4 +1,4 @@
-"""Random lives of a cluster that loses connections to NATS; at the end a broker may be lost.
+"""Random lives of a cluster that loses connections to NATS, and at the end a broker.
 
 The judgement is that of `liftbridge_testkit.saturation`, in virtual time: as long as no connection
 is away for longer than the brokers excuse (`broker/node/peers/outage.py`), no leader changes, no
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.units import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.scripts import looking
 from liftbridge_testkit.sim.scripts.play import act
@@ -30,6 +31,9 @@ BREAK_RETURN_NS_MAX: Final = 8 * MILLISECOND_NS
 ACK_NS_MAX: Final = 250 * MILLISECOND_NS
 """Time after the return of all in which a record must be acknowledged."""
 
+LAG_NS: Final = 700 * MILLISECOND_NS
+"""Time for which a follower hangs, and stays in sync."""
+
 GAP_NS: Final = 20 * MILLISECOND_NS
 """Length of the connection breaks beside a broker that hangs."""
 
@@ -43,8 +47,15 @@ FENCE_NS_MAX: Final = 2 * SECOND_NS
 FAILOVER_NS_MAX: Final = 250 * MILLISECOND_NS
 """Time in which another broker leads what a killed one led."""
 
+PARTITIONS: Final = 250
+PROPOSALS_MAX: Final = 65
+"""In-sync sets that a broker with many partitions proposes at once, and a change of its session."""
+
+LATE_NS_MAX: Final = 2 * SECOND_NS
+"""Time in which nothing of the metadata log reaches a broker with an empty disk."""
+
 JOIN_NS_MAX: Final = 2 * SECOND_NS
-"""Time in which a broker with an empty disk is in sync."""
+"""Time in which a broker that came back is in sync, also with an empty disk."""
 
 
 class OutageLife:
@@ -75,7 +86,8 @@ class OutageLife:
         for _ in range(ROUNDS):
             self.random.choice((self._outage, self._break))()
             self.stage.run_for(REFILL_NS)
-        self.random.choice((self._hang, self._lose, self._kill, self._wipe))()
+        losses = (self._hang, self._lag, self._lose, self._kill, self._wipe, self._crowd)
+        self.random.choice(losses)()
         self._do("settle")
         return self.stage.world.scheduler.event_count
 
@@ -114,14 +126,18 @@ class OutageLife:
             self._do("deliver")
         else:
             self._do(f"unlink {' '.join(names)}")
-        self.stage.run_for(self.random.randrange(1, away_ns_max))
-        for name in names:
-            self._do(f"relink {name}")
-            self.stage.run_for(self.random.randrange(1, return_ns_max))
+        self._return(names, away_ns_max, return_ns_max)
         self._acked(records)
         self.stage.run_for(2 * SECOND_NS)
         self._acked([self._publish()])
         assert self._judged() == before, f"{self._judged()} after an outage, {before} before"
+
+    def _return(self, names: Sequence[str], away_ns_max: int, return_ns_max: int) -> None:
+        """Give brokers their connections back after a while, one after the other."""
+        self.stage.run_for(self.random.randrange(1, away_ns_max))
+        for name in names:
+            self._do(f"relink {name}")
+            self.stage.run_for(self.random.randrange(1, return_ns_max))
 
     def _acked(self, records: Sequence[str]) -> None:
         self.stage.run_for(ACK_NS_MAX)
@@ -131,19 +147,38 @@ class OutageLife:
 
     def _judged(self) -> dict[str, object]:
         """Return what an outage may not change."""
-        state = self.stage.newest("s/0")
         fences = [looking.told(self.stage, (name, "self_fenced")) for name in self._names]
+        return {**self._roles(), "fences": fences}
+
+    def _roles(self) -> dict[str, object]:
+        """Return who leads, and which in-sync set this is."""
+        state = self.stage.newest("s/0")
         return {
             "leader": state.leader,
             "partition epoch": state.partition_epoch,
             "metadata": self._metadata(),
-            "fences": fences,
         }
 
     def _leader(self) -> str:
         leader = self.stage.newest("s/0").leader
         assert leader is not None
         return leader
+
+    def _lag(self) -> None:
+        """Let a follower hang, and take NATS away meanwhile: it is not blamed for both.
+
+        It fences itself when both together last as long as a session; it cannot know better.
+        """
+        before = self._roles()
+        leaders = {self._leader(), self._metadata()[0]}
+        name = self.random.choice([name for name in self._names if name not in leaders])
+        self._do(f"pause {name}")
+        self.stage.run_for(LAG_NS - self.random.randrange(100 * MILLISECOND_NS))
+        self._do("unlink")
+        self._do(f"resume {name}")
+        self._return(self._shuffled(), OUTAGE_NS_MAX, RETURN_NS_MAX)
+        self.stage.run_for(2 * SECOND_NS)
+        assert self._roles() == before, f"{self._roles()} after an outage, {before} before"
 
     def _hang(self) -> None:
         """Let the leader hang while the connections of the others break: it is replaced."""
@@ -183,13 +218,47 @@ class OutageLife:
         assert name == metadata[0] or self._metadata() == metadata, "an election without need"
 
     def _wipe(self) -> None:
-        """Wipe a broker: it joins again, and is in sync."""
+        """Wipe a broker: it joins again, once, though the log reaches it late, and is in sync."""
         name = self.random.choice(self._names)
+        former = self.stage.broker(name).me
         self._do(f"wipe {name}")
-        self.stage.run_for(self.random.randrange(1, 2 * SECOND_NS))
+        self.stage.run_for(self.random.randrange(FAILOVER_NS_MAX, 2 * SECOND_NS))
+        self._do(f"drop *>{name} append")
         self._do(f"start {name}")
-        self.stage.run_for(JOIN_NS_MAX)
+        self._join(former, self.random.randrange(1, LATE_NS_MAX))
+        self._do("deliver")
+        self._join(former, JOIN_NS_MAX)
         assert name in self.stage.newest("s/0").isr, f"{name} is not in sync"
+
+    def _crowd(self) -> None:
+        """Let a broker come back to many partitions: their leaders let it in some at a time."""
+        self._do(f"create many rf=3 partitions={PARTITIONS}")
+        name = self.random.choice(self._names)
+        self._do(f"kill {name}")
+        self.stage.run_for(2 * SECOND_NS)
+        self._do(f"start {name}")
+        until = self.stage.world.now + JOIN_NS_MAX
+        while self.stage.world.now < until:
+            self.stage.run_for(MILLISECOND_NS)
+            for leader in set(self._names) - {name}:
+                count = self.stage.broker(leader).node.context.metadata.pending_count
+                assert count <= PROPOSALS_MAX, f"{leader} awaits {count} answers"
+        places = [f"many/{number}" for number in range(PARTITIONS)]
+        assert all(name in self.stage.newest(place).isr for place in places), f"without {name}"
+
+    def _join(self, former: Peer, duration_ns: int) -> None:
+        """Let time pass, in which the successor of a member, once let in, stays in the group."""
+        is_in = False
+        until = self.stage.world.now + duration_ns
+        while self.stage.world.now < until:
+            self.stage.run_for(MILLISECOND_NS)
+            leader = self._metadata()[0]
+            if leader != "none":
+                group = self.stage.broker(leader).consensus
+                was_in = is_in
+                same = [p for p in (*group.voters, *group.learners) if p.broker == former.broker]
+                is_in = any(peer != former for peer in same)
+                assert is_in or not was_in, f"{leader} removed the successor of {former}"
 
     def _metadata(self) -> tuple[str, int]:
         """Return the leader of the metadata, or `none`, and its term."""

@@ -47,6 +47,8 @@ LIVES = {
 
 WHOLE_LIVES = {
     "archive": "liftbridge_testkit.archive_life",
+    "elections": "liftbridge_testkit.raft.election_life",
+    "logs": "liftbridge_testkit.log_life",
     "outages": "liftbridge_testkit.outage_life",
 }
 """The same for lives that end by themselves."""

@@ -28,6 +28,8 @@ FIRST_SEEDS: Final = 40
 GROWTH: Final = 3
 WORLDS: Final = {
     "raft": 10,
+    "logs": 10,
+    "elections": 10,
     "archive": 10,
     "epochs": 10,
     "streams": 10,
